@@ -405,11 +405,13 @@ class BudgetedOracle:
             )
         options = {**self._options(part), "feature_map": feature_map, "local": local}
         request = StatisticRequest(self.schema, asked, pure=self._delta == 0, **options)
-        rows, series = self._stated_rows, self._series
+        series = self._series
         if series is not None and series.is_open:
             plan = self._plan(request)
-            series.decide(plan.query, _batch(plan.query, correction, _stated(plan)), _stated(plan), rows, confidence)
+            batch, parties = _batch(plan.query, correction, _stated(plan)), _stated(plan)
+            series.decide(plan.query, batch, parties, self._stated_rows, confidence)
         plan = self._plan(request if series is None else replace(request, held_back=series.part()))
+        rows = self._stated_rows
         stated = plan.party_rows or [max(1, rows)] * plan.query.honest_parties
         self._widths(plan.query, correction, stated, confidence).check(tolerance, rows)
         return plan, correction

@@ -28,7 +28,7 @@ from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.records.clipping import BASIS_BITS
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.features import plain
+from dpcore.records.features import Classes, plain
 from dpcore.records.losses import WEIGHT_BITS
 from dpcore.records.schema import Schema
 from rado.v1 import envelope_pb2, query_pb2
@@ -315,9 +315,12 @@ class _Shown:
                 assert self._query.feature_map is not None, "only a map has terms"
                 return self._query.feature_map.described(place, self._query.schema)
             case "rado.v1.GradientQuery.theta":
+                number, place = divmod(place, len(self._names))
                 in_basis = bool(self._message.gradient.basis)
                 at = f"coordinate {place} of the basis" if in_basis else self._names[place]
-                return f"{at}: {entry / (1 << THETA_BITS):.6g}"
+                label = self._query.schema.label
+                of_class = f" for {label.values[number]}" if isinstance(label, Classes) else ""
+                return f"{at}{of_class}: {entry / (1 << THETA_BITS):.6g}"
             case "rado.v1.StatisticQuery.nodes":
                 return self._node_words(place, entry)
             case "rado.v1.StatisticQuery.predicates":

@@ -138,7 +138,9 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
         Raises as scikit-learn.
         """
-        if not self.several_classes or np.ndim(y) != 1 or len(np.unique(np.asarray(y))) < _SEVERAL:
+        given = np.asarray(y)
+        is_column = given.ndim == 1 or (given.ndim == 2 and given.shape[1] == 1)
+        if not self.several_classes or not is_column or len(np.unique(given)) < _SEVERAL:
             return None
         checked: tuple[Matrix, NDArray[Any]] = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
         rows, labels = checked
@@ -203,7 +205,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.multi_class = self.several_classes
         return tags
 
 

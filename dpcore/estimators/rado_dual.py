@@ -39,7 +39,8 @@ def lowest_value(rados: Matrix, shares: Vector, weights: Vector, regulariser: Re
         return bound
     places = np.flatnonzero(shares)
     # Some rados balance as well as all do where these are many, and are copied in less memory.
-    for few in sorted({min(len(places), FEW + FEW_A_COORDINATE * rados.shape[1]), len(places)}):
+    first = FEW + FEW_A_COORDINATE * rados.shape[1]
+    for few in sorted({min(len(places), first), min(len(places), 4 * first)}):
         if (found := _balanced(rados[places[:few]])) is None:
             continue
         balanced = np.zeros(len(rados))

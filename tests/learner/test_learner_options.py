@@ -49,6 +49,7 @@ def test_a_default_has_its_options_type():
         ("newton", "norm_bound=2.5", Fraction(5, 2)),
         ("newton", "norm_bound=7/3", Fraction(7, 3)),
         ("newton", "norm_bound=null", None),
+        ("newton", "clip=null", None),
         ("conjunction", "require_rows=False", False),
         ("conjunction", "require-rows=false", False),
         ("conjunction", "part=0.5", Fraction(1, 2)),
@@ -72,7 +73,6 @@ def test_values_are_read_as_their_types(name, text, value):
     ("name", "text"),
     [
         ("newton", "clip=abc"),
-        ("newton", "clip=null"),
         ("newton", "clip=[1]"),
         ("additive", "increasing=true"),
         ("additive", "increasing=NaN"),

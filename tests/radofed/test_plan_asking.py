@@ -134,7 +134,7 @@ def test_a_plan_counts_the_choice_of_pairs_where_the_run_makes_it():
     assert chosen.answers[1].values == 20**2 + 20 + 1
     # Both are batches with one part of the budget: the noise grows with the roots of the sensitivity and of the part.
     ratio = chosen.answers[1].noise_sd / chosen.answers[0].noise_sd
-    assert ratio == pytest.approx((421 / 0.05) ** 0.5 / (40 / 0.03) ** 0.5, rel=1e-3)
+    assert ratio == pytest.approx((220 / 0.05) ** 0.5 / (40 / 0.03) ** 0.5, rel=1e-3)
     for cost in (chosen, without):
         assert cost.at_most == 10
         assert 0.9999 < cost.statement.epsilon_if_others_collude <= 1

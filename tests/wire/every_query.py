@@ -163,6 +163,9 @@ def every_query(world: World) -> dict[str, Query]:
     made |= {f"{name} of classes": _query(world, kind, schema=OF_CLASSES) for name, kind in classes.items()}
     return made | {
         "moments of a part": _query(world, kinds()["moments"], held_back=HeldBack(Fraction(1, 5), Part.HELD_BACK)),
+        "moments of a piece": _query(
+            world, kinds()["moments"], held_back=HeldBack(Fraction(1, 5), Part.TRAINING, pieces=4, piece=1)
+        ),
         "moments of an epoch": _query(world, kinds()["moments"], epoch="2026-11"),
         "moments after a quorum": _query(world, kinds()["moments"], quorum_wait_s=20),
         "moments for a purpose": _query(world, kinds()["moments"], purpose="Study 17"),

@@ -48,7 +48,9 @@ def test_pure_noise_is_as_private_as_gaussian_noise_of_its_mu_and_of_no_smaller_
         assert pure.delta(float(at)).lower <= gaussian_delta(mu, float(at)).upper
     # At the vertex of its tradeoff both errors are equal: 1 / (1 + e^epsilon).
     assert stats.norm.cdf(-mu / 2) == pytest.approx(1 / (1 + math.exp(epsilon)), rel=1e-6)
-    assert gaussian_delta(0.999 * mu, 0.0).upper < pure.delta(0.0).lower
+    if epsilon < 30:
+        # Beyond, both are 1 to the last digits of a double.
+        assert gaussian_delta(0.999 * mu, 0.0).upper < pure.delta(0.0).lower
 
 
 def test_beyond_doubles_nothing_is_known_of_pure_noise():

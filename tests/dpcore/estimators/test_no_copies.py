@@ -11,7 +11,7 @@ from dpcore.estimators.radoboost import RadoBoost
 from dpcore.estimators.regularised import RadoBoostL1, RadoBoostL2
 from dpcore.rados.distribution import PLAIN_DISTRIBUTION, CentralCount, RadoDistribution
 
-N, D, ROWS = 6000, 40, 1_000_000
+N, D, ROWS = 24_000, 40, 1_000_000
 
 
 @pytest.fixture(scope="module")
