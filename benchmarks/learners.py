@@ -300,7 +300,7 @@ def _findings(compared: list[Compared]) -> list[str]:
     return [
         f"Mean-variance errs less than RadoBoost on {better} of {sets} sets (medians), on {always} in every repeat.",
         *(f"{way}: within a point of logistic regression on {count} of {sets} sets." for way, count in within.items()),
-        f"{BOOST}: within {NEAR_POINTS:g} points of it on {near} of {sets} sets.",
+        f"{BOOST}: within {NEAR_POINTS:g} points of logistic regression on {near} of {sets} sets.",
         f"Logistic regression gains less than a point on the larger class on: {', '.join(hollow) or 'none'}.",
     ]
 
