@@ -211,7 +211,6 @@ def renewed(home: Home, name: str, *more: str, code: int = 0) -> dict:
     return rado("certificate", "renew", "--config", str(home.config(name)), *more, code=code)
 
 
-@pytest.mark.more
 def test_certificates_are_renewed_by_what_the_operator_left_at_the_coordinator(four):
     """The operator and the coordinator's administrator act once; a timer at each member does the rest."""
     names = ("south", "hub", "university")
