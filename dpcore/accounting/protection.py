@@ -413,5 +413,5 @@ class LocalProtection(NoiseProtection):
         return True
 
     def distribution(self, rows: int, *, shares: int) -> PureLoss:
-        """The pure epsilon, whoever colludes: only the record's own coins count."""
+        """The pure epsilon, also under collusion: only the record's own coins count."""
         return PureLoss(self.epsilon * self.bits)

@@ -1,7 +1,7 @@
 """Lattice reduction, compiled. Imported where it is used: Numba takes half a second to import.
 
 Lenstra, Lenstra and Lovasz (Mathematische Annalen 261, 1982), with exact inner products and orthogonalisation in double
-precision that is computed anew for each vector (Nguyen and Stehle, SIAM Journal on Computing 39, 2009).
+precision that is computed again for each vector (Nguyen and Stehle, SIAM Journal on Computing 39, 2009).
 """
 
 import numpy as np

@@ -8,6 +8,7 @@ import pytest
 from dpcore.accounting.concentrated import concentrated_epsilon
 from dpcore.accounting.dp_feat import delta_per_rado, own_epsilon
 from dpcore.accounting.gaussian import shift_distribution
+from dpcore.accounting.local_response import LocalResponse
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares
 from dpcore.accounting.protection import loss_of
 from dpcore.numbers.fixed_point import plan_encoding
@@ -18,8 +19,9 @@ from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.designs import FixedSupportDesign, GaussianDesign, dp_feat_design, joint_design, plain_design
 from dpcore.records.clipping import Clip
+from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, RealFeature, Schema
-from parties.ledger.charges import RECORD, charge_for, column_scopes, joint, marginal
+from parties.ledger.charges import RECORD, Division, charge_for, column_scopes, joint, marginal
 from wire.errors import Code, WireError
 from wire.query import setting_of
 
@@ -234,3 +236,19 @@ def test_laplace_noise_is_charged_without_a_delta(world):
     assert loss.epsilon == pytest.approx(2 / 20)
     # Two values that a record moves by one unit each: half of what a pure release of this epsilon may cost.
     assert 0.98 * 0.1**2 / 4 < loss.rho <= 0.1**2 / 4
+
+
+def test_local_answers_and_answers_about_an_epoch_are_of_no_part_of_a_table(world):
+    """Rows outside a part answer locally too, and an epoch's charges count in full: neither may count as disjoint."""
+
+    def side(kind, bits=10, **more):
+        encoding = plan_encoding(largest_sum=1 << 50, max_parties=3, fraction_bits=bits)
+        fields = {"held_back": HeldBack(Fraction(1, 5), Part.HELD_BACK), **more}
+        query = world.query(kind=kind, schema=SCHEMA, encoding=encoding, **fields)
+        return charge_for(query, 200, division=Division("load", "key")).side
+
+    predicates = (Flag("smoker"),)
+    shared = StatisticQuery(predicates, SCHEMA, GaussianShares(7000))
+    assert side(shared) is not None
+    assert side(shared, epoch="2026-11") is None
+    assert side(StatisticQuery(predicates, SCHEMA, LocalResponse(Fraction(1))), bits=0) is None
