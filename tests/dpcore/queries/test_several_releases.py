@@ -6,6 +6,7 @@ import pytest
 
 from dpcore.accounting.dp_feat import account
 from dpcore.accounting.gaussian import gaussian_epsilon
+from dpcore.accounting.local_response import LocalResponse
 from dpcore.accounting.noise_shares import GaussianShares, IntegerNoise, LaplaceShares, edge_squared, moments_squared
 from dpcore.accounting.protection import Setting
 from dpcore.errors import PlanError
@@ -224,6 +225,12 @@ def test_a_change_of_sides_costs_most_where_predicates_overlap():
     assert composed_cost(pure, DELTA, by_ids=True) == composed_cost(pure, DELTA)
     halves = [about(replace(PURE, predicates=BINS.predicates), part) for part in (TRAINING, HELD_BACK)]
     assert composed_cost(halves, DELTA, by_ids=True).epsilon == composed_cost(halves, DELTA).epsilon / 2
+
+
+def test_local_answers_are_of_all_rows_whichever_part_is_asked_for():
+    local = StatisticQuery(BINS.predicates, SCHEMA, LocalResponse(Fraction(1, 2)))
+    asked = [about(local, TRAINING), about(local, HELD_BACK)]
+    assert composed_cost(asked, DELTA, by_ids=True) == composed_cost(asked, DELTA)
 
 
 def test_rados_of_a_part_count_a_change_of_sides_as_a_replacement():
