@@ -28,13 +28,14 @@ from dpcore.predicates.frontend import as_predicate
 from dpcore.predicates.notation import parse
 from dpcore.queries.class_moments import ClassMomentsQuery
 from dpcore.queries.gradient import GradientQuery
+from dpcore.queries.label_moments import NumberMomentsQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.statement import CountedRelease, PrivacyStatement
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.rados.distribution import ClassMoments, Moments
+from dpcore.rados.distribution import ClassMoments, Moments, NumberMoments
 from dpcore.records.clipping import Basis
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.features import several_classes, two_classes
+from dpcore.records.features import measured, several_classes, two_classes
 from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.losses import WEIGHT_BITS, LossName
 from dpcore.records.schema import Schema
@@ -444,6 +445,12 @@ class BudgetedOracle:
         found: ClassMoments = self._moments(ClassMomentsQuery, part, {"norm_bound": norm_bound})
         return found
 
+    def number_moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> NumberMoments:
+        """See dpcore.estimators.oracle.NumberOracle."""
+        measured(self.schema.label, "a sum of label times record")
+        found: NumberMoments = self._moments(NumberMomentsQuery, part, {"norm_bound": norm_bound})
+        return found
+
     def _moments(self, expected: type[MomentsQuery], part: Fraction, options: Mapping[str, Any]) -> Any:
         """The moments of a release, in the form of the kind that is expected."""
         self._check_not_pure("moments")
@@ -479,6 +486,19 @@ class BudgetedOracle:
         """See dpcore.estimators.oracle.ClassOracle."""
         several_classes(self.schema.label, "a gradient for each class")
         return self._gradient(theta.ravel(), part, {"clip": clip, "basis": basis})
+
+    def number_gradient(
+        self,
+        theta: NDArray[np.float64],
+        *,
+        loss: LossName,
+        clip: Fraction,
+        part: Fraction = WHOLE,
+        basis: Basis | None = None,
+    ) -> GradientEstimate:
+        """See dpcore.estimators.oracle.NumberOracle."""
+        measured(self.schema.label, f"a gradient of the {loss} loss")
+        return self._gradient(theta, part, {"loss": loss, "clip": clip, "basis": basis})
 
     def _gradient(self, theta: NDArray[np.float64], part: Fraction, options: Mapping[str, Any]) -> GradientEstimate:
         self._check_not_pure("gradients")

@@ -22,13 +22,23 @@ from dpcore.queries.class_gradient import ClassGradientQuery
 from dpcore.queries.class_moments import ClassMomentsQuery
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.queries.kind import MAX_VALUES, FractionBits, QueryKind
-from dpcore.queries.moments import LITTLE_NOISE, MomentsQuery, edge_multiplier, longest_norm, usual_norm
+from dpcore.queries.label_moments import NumberMomentsQuery
+from dpcore.queries.moments import (
+    LITTLE_NOISE,
+    MomentsQuery,
+    edge_multiplier,
+    label_multiplier,
+    longest_norm,
+    usual_norm,
+)
+from dpcore.queries.number_gradient import NumberGradientQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.designs import Design, FixedSupportDesign, GaussianDesign, dp_feat_design, joint_design, plain_design
 from dpcore.rados.support import check_support
 from dpcore.randomness.noise import SMALLEST_SHARE_SIGMA
 from dpcore.records.clipping import Basis, Clip
+from dpcore.records.coding import SIGNS
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack
 from dpcore.records.losses import LossName
@@ -240,13 +250,16 @@ class MomentsRequest(MomentsFields, NoisyTerms):
 
     def kind(self, honest_parties: int, party_rows: Sequence[int]) -> MomentsQuery:  # noqa: ARG002  (any sizes)
         """See `Terms`."""
-        clip = clip_of(self)
-        if self.schema.label.classes and self.norm_bound is None and self.epsilon >= LITTLE_NOISE:
+        clip, label = clip_of(self), self.schema.label
+        if label.coding != SIGNS and self.norm_bound is None and self.epsilon >= LITTLE_NOISE:
             clip = Clip(longest_norm(self.schema) if self.feature_map is None else clip.norm_bound, self.schema.bias)
         multiplier = edge_multiplier(clip.norm_bound, self.noise_fraction_bits, self.edge_weight)
         least = MomentsQuery(clip, multiplier, SMALLEST_SHARE_SIGMA)
-        if self.schema.label.classes:
-            least = ClassMomentsQuery.of(least, self.schema.label)
+        if label.classes:
+            least = ClassMomentsQuery.of(least, label)
+        elif label.coding.is_measured:
+            least = replace(least, edge_multiplier=label_multiplier(clip.norm_bound, self.edge_weight))
+            least = NumberMomentsQuery.of(least, label)
         return self.calibrated(least, honest_parties)
 
 
@@ -326,10 +339,12 @@ class GradientRequest(NoisyTerms):
         assert self.clip is not None, "a request without a clip is refused"
         theta = tuple(round(value * (1 << THETA_BITS)) for value in self.theta)
         fields = (self.loss, theta, self.clip, SMALLEST_SHARE_SIGMA, self.basis)
-        if self.schema.label.classes:
-            return self.calibrated(ClassGradientQuery(*fields, self.schema.label.classes), honest_parties)
-        least = GradientQuery(*fields)
-        return self.calibrated(least, honest_parties)
+        coding = self.schema.label.coding
+        if coding.classes:
+            return self.calibrated(ClassGradientQuery(*fields, coding.classes), honest_parties)
+        if coding.is_measured:
+            return self.calibrated(NumberGradientQuery(*fields, coding), honest_parties)
+        return self.calibrated(GradientQuery(*fields), honest_parties)
 
 
 Request = RadosRequest | MomentsRequest | StatisticRequest | GradientRequest

@@ -3,6 +3,7 @@
     (x["age"] >= 65) & (y == 1)
     ~x["smoker"] | (x["job"] == "clerk")
     clip((3 * z["age"] - 2 * z["job=clerk"] + 5) / 16)
+    y >= 30
 
 `&` binds more tightly than `|`, and both bind less tightly than comparisons, which need no parentheses here. `to_text`
 writes the parentheses, so its output is valid Python too. Names and values are JSON strings. Real bounds are exact:
@@ -28,8 +29,11 @@ from dpcore.predicates.expressions import (
     Constant,
     Equals,
     Flag,
+    LabelAbove,
+    LabelAtLeast,
     LabelClass,
     LabelIs,
+    LabelShare,
     NonNegative,
     Not,
     Or,
@@ -220,9 +224,9 @@ class _Parser:
     def _alone(self, side: Side) -> Predicate:
         if isinstance(side, bool):
             return Constant(side)
-        if not isinstance(side, Reference):
+        if not isinstance(side, Reference | LabelReference):
             self._fail("expected a comparison")
-        return Flag(side.feature)
+        return as_predicate(side)
 
     def _compared(self, start: int, left: Side) -> Predicate:
         compare = _COMPARISONS[self._took(*_COMPARISONS)]
@@ -364,7 +368,9 @@ class _Writer:
     def _part(self, predicate: Predicate) -> str:
         """The text of a predicate as a part of another."""
         text = self.text(predicate)
-        bare = isinstance(predicate, Flag | Constant | Clipped) or (isinstance(predicate, Not) and text[0] == "~")
+        bare = isinstance(predicate, Flag | Constant | Clipped | LabelShare) or (
+            isinstance(predicate, Not) and text[0] == "~"
+        )
         return text if bare else f"({text})"
 
     def _new(self, predicate: Predicate) -> str:  # noqa: PLR0911 - one for each kind
@@ -373,8 +379,12 @@ class _Writer:
                 return " & ".join(self._part(part) for part in parts)
             case Or(parts):
                 return " | ".join(self._part(part) for part in parts)
-            case Not(AtLeast() | Above() | Equals() | LabelIs() | LabelClass() | NonNegative() as part):
+            case Not(AtLeast() | Above() | Equals() | NonNegative() as part):
                 return _comparison(part, negated=True)
+            case Not(LabelIs() | LabelClass() | LabelAtLeast() | LabelAbove() as part):
+                return _comparison(part, negated=True)
+            case LabelShare():
+                return "y"
             case Not(part):
                 return f"~{self._part(part)}"
             case Constant(value):
@@ -387,7 +397,7 @@ class _Writer:
                 return _comparison(predicate, negated=False)
 
 
-def _comparison(predicate: Predicate, *, negated: bool) -> str:
+def _comparison(predicate: Predicate, *, negated: bool) -> str:  # noqa: PLR0911 - one for each kind
     """The text of a comparison, or of its complement. Raises TypeError for a kind of predicate without notation."""
     match predicate:
         case AtLeast(feature, bound):
@@ -400,6 +410,10 @@ def _comparison(predicate: Predicate, *, negated: bool) -> str:
             return f"y {'!=' if negated else '=='} {1 if positive else -1}"
         case LabelClass(value):
             return f"y {'!=' if negated else '=='} {_quoted(value)}"
+        case LabelAtLeast(bound):
+            return f"y {'<' if negated else '>='} {_number(bound)}"
+        case LabelAbove(bound):
+            return f"y {'<=' if negated else '>'} {_number(bound)}"
         case NonNegative(form):
             return f"{_form(form)} {'<' if negated else '>='} 0"
         case _:

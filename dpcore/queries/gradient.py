@@ -18,7 +18,7 @@ from dpcore.queries.kind import QueryKind, QueryLimits
 from dpcore.randomness.noise import check_share, discrete_gaussian, tail_bound
 from dpcore.records.clipping import Basis
 from dpcore.records.computation import Computation
-from dpcore.records.losses import STEP_BITS, WEIGHT_BITS, LossName, check_loss, clip_squared, weight_table
+from dpcore.records.losses import LOSSES, STEP_BITS, WEIGHT_BITS, LossName, check_loss, clip_squared, weight_table
 from dpcore.records.records import BLOCK_ROWS, Records, edges
 
 MOST_FRACTION_BITS = 16
@@ -47,6 +47,8 @@ class GradientQuery(QueryKind):
     """
 
     array: ClassVar[str] = "gradient"
+    losses: ClassVar[tuple[str, ...]] = LOSSES
+    """Those that it may be of."""
     shorter: ClassVar[str] = "leave the basis out, or shorten the schema"
 
     loss: LossName
@@ -61,7 +63,7 @@ class GradientQuery(QueryKind):
     """P. With a basis, records are z = P e instead of edges e, as are theta and the gradient."""
 
     def __post_init__(self) -> None:
-        check_loss(self.loss)
+        check_loss(self.loss, self.losses)
         check_rational("clip", self.clip)
         if not self.theta or max(map(abs, self.theta)) > LARGEST_THETA:
             raise PlanError(

@@ -159,6 +159,63 @@ def subtract_gradients(
                 total[place] -= weight * z[place]
 
 
+@compiled(
+    types.void(
+        types.int64[:, ::1],
+        types.int64[::1],
+        types.int64[::1],
+        types.int64[::1],
+        types.Array(types.int64, 1, "C", readonly=True),
+        types.int64,
+        types.int64,
+        types.int64[::1],
+    )
+)
+def add_number_gradients(
+    rows: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    theta: NDArray[np.int64],
+    table: NDArray[np.int64],
+    shift: int,
+    most: int,
+    total: NDArray[np.int64],
+) -> None:
+    """Add w z of every row z to `total`, (d,): dpcore.queries.number_gradient.
+
+    labels: y, in units of 2^-WEIGHT_BITS. offsets: added to the margins, in their units. table: `mean_table`. shift:
+    bits of a margin below a step of the table; without a table below a unit of the weight. most: the largest squared
+    length.
+    """
+    count, d = rows.shape
+    half = np.int64(1) << (shift - 1)
+    for row in range(count):
+        margin, squared = offsets[row], np.int64(0)
+        for place in range(d):
+            margin += rows[row, place] * theta[place]
+            squared += rows[row, place] * rows[row, place]
+        if squared == 0:
+            continue
+        if len(table) == 0:
+            mean = (margin + half) >> shift
+        else:
+            # Beyond the table, the mean of its end.
+            step = (margin >> shift) + _HALF
+            mean = table[0] if step < 0 else table[-1] if step >= len(table) else table[step]
+        weight = mean - labels[row]
+        size = np.int64(abs(weight))
+        if np.float64(size) * np.float64(size) * np.float64(squared) > 0.5 * np.float64(most):
+            # At most one unit too large: the root of a quotient in double precision, rounded down.
+            size = min(size, np.int64(np.sqrt(np.float64(most) / np.float64(squared)) + 1))
+            # floor(floor(most / size) / size) = floor(most / size^2), whose square may not fit 64 bits.
+            while size > 0 and squared > most // size // size:
+                size -= 1
+        if weight < 0:
+            size = -size
+        for place in range(d):
+            total[place] += size * rows[row, place]
+
+
 @compiled(types.void(types.int64[::1], types.Array(types.int64, 1, "C", readonly=True)))
 def _softmax(steps: NDArray[np.int64], table: NDArray[np.int64]) -> None:
     """Replace scores, in steps of the table, by floor(2^WEIGHT_BITS p)."""

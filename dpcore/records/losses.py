@@ -13,7 +13,7 @@ within 2^-23 of its limit.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -26,17 +26,20 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
 from dpcore.numbers.fixed_point import Matrix, Vector
 
-LossName = Literal["logistic", "hinge"]
-LOSSES: tuple[str, ...] = get_args(LossName)
+LossName = Literal["logistic", "hinge", "squared", "poisson"]
+FAMILIES: tuple[str, ...] = ("squared", "poisson")
+"""Negative log likelihoods of numbers and counts, with their canonical links: dpcore.queries.number_gradient."""
+LOSSES: tuple[str, ...] = tuple(name for name in get_args(LossName) if name not in FAMILIES)
+"""Losses of the margin of an edge."""
 WEIGHT_BITS = 12
 STEP_BITS = 10
 LARGEST_MARGIN = 16
 
 
-def check_loss(loss: str) -> None:
-    """Raise ConfigurationError if the loss is unknown."""
-    if loss not in LOSSES:
-        raise ConfigurationError(f"no loss is called {loss!r}; choose one of {', '.join(LOSSES)}")
+def check_loss(loss: str, known: Sequence[str] = LOSSES) -> None:
+    """Raise ConfigurationError if the loss is unknown, or is of other labels."""
+    if loss not in known:
+        raise ConfigurationError(f"no loss of such a label is called {loss!r}; choose one of {', '.join(known)}")
 
 
 def weights(margins: NDArray[np.int64], margin_bits: int, loss: LossName) -> NDArray[np.int64]:
@@ -99,11 +102,24 @@ def exponential_table() -> NDArray[np.int64]:
     return table
 
 
-def _exponential(step: int) -> int:
+def _exponential(step: int, bits: int = EXPONENTIAL_BITS) -> int:
     """200 bits decide the rounding, as in `_logistic`."""
     with gmpy2.context(precision=200):
         z = gmpy2.mpfr(2 * step + 1) / (1 << STEP_BITS + 1)
-        return int(gmpy2.rint((1 << EXPONENTIAL_BITS) * gmpy2.exp(-z)))
+        return int(gmpy2.rint((1 << bits) * gmpy2.exp(-z)))
+
+
+@cache
+def mean_table(loss: LossName) -> NDArray[np.int64]:
+    """Of `poisson`, round(2^WEIGHT_BITS exp(z)) at the middle of each step of z from -16 to 16, read-only.
+
+    Beyond these it is constant: what a record adds is clipped anyway. Of `squared` it is empty: the mean is the margin.
+    """
+    half = LARGEST_MARGIN << STEP_BITS
+    steps = range(-half, half) if loss == "poisson" else range(0)
+    table = np.array([_exponential(-step - 1, WEIGHT_BITS) for step in steps], dtype=np.int64)
+    table.setflags(write=False)
+    return table
 
 
 def _logistic(step: int) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 
 from dpcore.errors import ConfigurationError
-from dpcore.records.features import Classes, Day, Feature, Label, Limit, close_match
+from dpcore.records.features import Classes, Count, Day, Feature, Label, Limit, Number, Target, close_match, measured
 from dpcore.records.features.labels import MOST_CLASSES
 from dpcore.records.schema import Schema
 from dpcore.records.texts import DRAFTED_TEXTS
@@ -28,6 +28,7 @@ from parties.data.draft_columns import (
     true_of,
 )
 from parties.data.draft_features import draft_feature
+from parties.data.draft_measured import draft_count, draft_number
 from radobase.printing import amount, listed
 from radobase.tables.tables import Table, TableSource, no_such_column, open_table
 
@@ -198,6 +199,7 @@ def infer(
     name: str = DRAFT_NAME,
     left_out: str | None = None,
     bounded: Collection[str] = (),
+    exposure: str | None = None,
 ) -> tuple[Schema, list[str]]:
     """Draft a schema called `name` from a table, with notes for the person who revises it.
 
@@ -207,8 +209,10 @@ def infer(
     - Others are left out with a note, such as ids and free text, and so is the column `left_out`.
 
     bounded: columns whose bounds will be replaced. label_column: None for the last one. positive: None only if the
-    label has two values. target: the label's type; "classes" takes all values of its column. Raises DataError for a
-    file that cannot be read, ConfigurationError if no label or no feature can be drafted.
+    label has two values. target: the label's type; "classes" takes all values of its column. exposure: the column that
+    a count is counted over.
+
+    Raises DataError for a file that cannot be read, ConfigurationError if no label or no feature can be drafted.
     """
     table = open_table(source)
     named = [column for column in table.columns if column]
@@ -221,11 +225,15 @@ def infer(
     elif label_column not in named:
         raise no_such_column(table, label_column)
     seen = _read(table, named)
-    if target == Classes.type and positive:
-        raise ConfigurationError("a label of several classes has no positive values: leave them or the target out")
-    column = seen.pop(label_column)
-    label = draft_classes(column, notes) if target == Classes.type else draft_label(column, positive, notes)
-    seen.pop(left_out or "", None)
+    if target != Label.type and positive:
+        raise ConfigurationError(f"a label of {target} has no positive values: leave them or the target out")
+    if exposure is not None and exposure not in seen:
+        raise no_such_column(table, exposure)
+    if exposure is not None and target != Count.type:
+        raise ConfigurationError("an exposure is of a count: give --target count, or leave the exposure out")
+    label = _label(seen, label_column, positive, target, bounded, exposure, notes)
+    for name_of_column in (*label.columns, left_out or ""):
+        seen.pop(name_of_column, None)
     before = len(notes)
     features = [feature for one in seen.values() if (feature := _feature(table, one, notes, bounded)) is not None]
     notes += [f"The frame's index {name!r} is no column." for name in table.index if name not in table.columns]
@@ -240,6 +248,28 @@ def infer(
     drafted = [each.column for each in features if any(group.bounds is not None for group in each.groups)]
     notes.insert(0, _privacy_note([column for column in drafted if column not in bounded], bool(bounded)))
     return Schema(name=name, label=label, features=tuple(features), texts=DRAFTED_TEXTS), notes
+
+
+def _label(
+    seen: Mapping[str, Seen],
+    name: str,
+    positive: Sequence[str] | None,
+    target: str,
+    bounded: Collection[str],
+    exposure: str | None,
+    notes: list[str],
+) -> Target:
+    """The label of this type. Arguments and errors as of `infer`."""
+    match target:
+        case Classes.type:
+            return draft_classes(seen[name], notes)
+        case Number.type:
+            return draft_number(seen[name], notes)
+        case Count.type:
+            over = None if exposure is None else seen[exposure]
+            return draft_count(seen[name], over, notes, is_bounded=exposure in bounded)
+        case _:
+            return draft_label(seen[name], positive, notes)
 
 
 def _read(table: Table, columns: Sequence[str]) -> dict[str, Seen]:
@@ -300,8 +330,11 @@ def bounded(draft: Schema, bounds: Mapping[str, tuple[Limit, Limit]]) -> Schema:
     SchemaFieldError for bounds that are none.
     """
     numbers = {group.column for group in draft.numbers}
+    label: Target = draft.label
     for column in bounds:
-        if column not in numbers:
+        if column in label.columns and label.coding.is_measured:
+            label = measured(label, "a label's bounds").with_bounds(column, *_two_numbers(column, bounds[column]))
+        elif column not in numbers:
             near = close_match(column, numbers)
             hint = "look at the draft without bounds" if near is None else f"did you mean {near!r}?"
             raise ConfigurationError(f"bounds of {column!r}: the draft has no such number; {hint}")
@@ -313,4 +346,11 @@ def bounded(draft: Schema, bounds: Mapping[str, tuple[Limit, Limit]]) -> Schema:
             raise ConfigurationError(f"bounds of {feature.column!r}: {error}") from error
 
     changed = (with_bounds(feature) if feature.column in bounds else feature for feature in draft.features)
-    return Schema(name=draft.name, label=draft.label, features=tuple(changed), bias=draft.bias, texts=draft.texts)
+    return Schema(name=draft.name, label=label, features=tuple(changed), bias=draft.bias, texts=draft.texts)
+
+
+def _two_numbers(column: str, bounds: tuple[Limit, Limit]) -> tuple[float, float]:
+    lower, upper = bounds
+    if isinstance(lower, str) or isinstance(upper, str):
+        raise ConfigurationError(f"bounds of {column!r}: it is a column of numbers, so give two numbers")
+    return lower, upper

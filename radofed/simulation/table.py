@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, DataError
+from dpcore.numbers.fixed_point import STORED_FRACTION_BITS
 from dpcore.records.encoding import Texts, WantedColumn, why_unusable
 from dpcore.records.features import Classes, Label, nearest, two_classes, value_text
 from dpcore.records.records import Records
@@ -58,7 +59,8 @@ def read_table(
     groups = None if group_column is None else _groups(source, group_column)
     notes: list[str] = []
     if schema is None:
-        schema, notes = inferred_schema(source, *_asked_label(label, positive, target), left_out=group_column)
+        asked = _asked_label(label, positive, target)
+        schema, notes = inferred_schema(source, *asked, target=target, left_out=group_column)
     else:
         _check_label(schema, label, positive, target)
     data = load(source, schema)
@@ -72,28 +74,34 @@ def read_table(
 def _asked_label(
     label: str | None, positive: Sequence[str] | None, target: str | None
 ) -> tuple[str, Sequence[str] | None]:
-    """The label's column, and its positive values or None for several classes. Raises ConfigurationError."""
-    if target == Classes.type:
+    """The label's column, and its positive values if it has two classes. Raises ConfigurationError."""
+    if target not in (None, Label.type):
         if label is None or positive:
-            raise ConfigurationError("for a target of classes give the label's column, and no positive values")
+            raise ConfigurationError(f"for a target of {target} give the label's column, and no positive values")
         return label, None
     if label is None or not positive:
         raise ConfigurationError(
-            "give the label's column and its positive values (or --target classes for all of its values), or a schema"
+            "give the label's column and its positive values (or --target classes for all of its values, number or "
+            "count), or a schema"
         )
     return label, positive
 
 
 def inferred_schema(
-    source: TableSource, label: str, positive: Sequence[str] | None, *, left_out: str | None = None
+    source: TableSource,
+    label: str,
+    positive: Sequence[str] | None,
+    *,
+    target: str | None = None,
+    left_out: str | None = None,
 ) -> tuple[Schema, list[str]]:
     """A schema drafted from a table, and notes about it. positive: None for a label of all values of the column.
 
-    left_out: a column that must not be a feature. It is the draft of `rado schema infer`. Raises DataError or
-    ConfigurationError.
+    target: the type of the label; None: two classes, or without positive values several. left_out: a column that must
+    not be a feature. It is the draft of `rado schema infer`. Raises DataError or ConfigurationError.
     """
-    target = Label.type if positive else Classes.type
-    draft, notes = infer(source, label, positive, target=target, left_out=left_out)
+    kind = target or (Label.type if positive else Classes.type)
+    draft, notes = infer(source, label, positive, target=kind, left_out=left_out)
     # Leave out the draft's first note and those about missing cells: they ask the reader to correct the draft.
     kept = [note for note in notes[1:] if " missing cells (" not in note]
     said = [NOT_PRIVATE, *kept, *_imputed(draft.features)]
@@ -172,7 +180,8 @@ class Partition:
     - iid: at random, equally.
     - size-skew: at random, the p-th party's share proportional to 1/p.
     - label-skew: equally, in the order of u + [row is positive]/2 for uniform u: the first parties have only the
-      negative class, the last only the positive one. Of k classes the c-th, from 0, counts c / (k - 1).
+      negative class, the last only the positive one. Of k classes the c-th, from 0, counts c / (k - 1), of numbers and
+      counts the place between the bounds.
     - by-column: rows with the same text in `column` stay together; if there are more texts than parties, the
       next-largest group goes to the party with the fewest rows so far.
 
@@ -228,9 +237,12 @@ class Partition:
 
 
 def label_order(records: Records) -> NDArray[np.float64]:
-    """The place of each row's class in the order of label-skew, from 0 to 1: (m,)."""
-    if records.classes:
-        return records.labels / (records.classes - 1.0)
+    """The place of each row's label in the order of label-skew, from 0 to 1: (m,)."""
+    coding = records.coding
+    if coding.is_measured:
+        return np.ldexp(coding.scaled(records.labels, STORED_FRACTION_BITS) / 2.0, -STORED_FRACTION_BITS) + 0.5
+    if coding.classes:
+        return records.labels / (coding.classes - 1.0)
     return (records.labels > 0).astype(np.float64)
 
 
