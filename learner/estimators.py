@@ -38,6 +38,7 @@ BY_QUERIES: dict[str, tuple[str, str]] = {
     "hinge-gd": ("dpcore.estimators.federated_descent", "HingeDescent"),
     "newton": ("dpcore.estimators.private_newton", "PrivateNewton"),
     "additive": ("dpcore.estimators.additive", "PrivateAdditive"),
+    "hazards": ("dpcore.estimators.hazards", "ProportionalHazards"),
 }
 """Estimators that send queries within a budget: module and class by name. Each has `fit_queries(oracle)`."""
 
@@ -56,6 +57,8 @@ SEVERAL_CLASSES = ("newton", "mean-variance")
 MEASURED_LABELS = ("newton", "linear")
 """Estimators that learn a label that is a number or a count; `ONLY_MEASURED` learn no other."""
 ONLY_MEASURED = ("linear",)
+EVENT_TIMES = ("hazards",)
+"""Estimators that learn a label that is a time to an event, and no other."""
 
 _RADOS = "its loss of rados is a logistic loss only over all 2^rows rados"
 _VOTES = "its scores say which rule holds, not how likely a label is"
@@ -63,6 +66,7 @@ OTHER_SCORES = {
     **dict.fromkeys(("radoboost", "radoboost-l1", "radoboost-l2", "radoboost-linf", "radoboost-slope"), _RADOS),
     **dict.fromkeys(("newton", "additive"), "rows' weights are clipped, so scores are usually larger than log odds"),
     **dict.fromkeys(("conjunction", "decision-stump", "decision-list", "kearns-list", "point", "threshold"), _VOTES),
+    "hazards": "its scores are logarithms of hazard ratios",
     "hinge-gd": "the hinge loss gives no log odds",
     **dict.fromkeys(("linear-regression", "linear"), "least squares fits the label itself, not its log odds"),
 }
@@ -97,6 +101,8 @@ def refused(name: str, target: Target, learns: Callable[[str], bool]) -> str | N
 
     learns: whether it has an attribute of this name that is not false (dpcore.estimators.base).
     """
+    if target.coding.intervals or learns("event_times"):
+        return _refused_of_times(name, target, learns("event_times"))
     if target.coding.is_measured:
         if learns("measured_labels"):
             return None
@@ -113,12 +119,22 @@ def refused(name: str, target: Target, learns: Callable[[str], bool]) -> str | N
     return None
 
 
+def _refused_of_times(name: str, target: Target, learns_times: bool) -> str | None:
+    """As `refused`, if the label or the estimator is about times to an event."""
+    if target.coding.intervals and learns_times:
+        return None
+    if learns_times:
+        return f"{name} learns a time to an event, and {target.column!r} is a label of {target.words}: choose newton"
+    return f"{name} does not learn {target.words}, as {target.column!r} is: choose {' or '.join(EVENT_TIMES)}"
+
+
 def refused_by_name(name: str, target: Target) -> str | None:
     """As `refused`, of a known estimator, without importing it."""
     learned = {
         "measured_labels": name in MEASURED_LABELS,
         "several_classes": name in SEVERAL_CLASSES,
-        "class_labels": name not in ONLY_MEASURED,
+        "class_labels": name not in (*ONLY_MEASURED, *EVENT_TIMES),
+        "event_times": name in EVENT_TIMES,
     }
     return refused(name, target, learned.__getitem__)
 

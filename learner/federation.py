@@ -35,9 +35,9 @@ from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.distribution import ClassMoments, Moments, NumberMoments
 from dpcore.records.clipping import Basis
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.features import measured, several_classes, two_classes
+from dpcore.records.features import event_time, measured, several_classes, two_classes, with_value
 from dpcore.records.held_back import HeldBack, Part
-from dpcore.records.losses import WEIGHT_BITS, LossName
+from dpcore.records.losses import LossName
 from dpcore.records.schema import Schema
 from dpcore.statistics.accuracy import (
     PLAIN,
@@ -447,7 +447,7 @@ class BudgetedOracle:
 
     def number_moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> NumberMoments:
         """See dpcore.estimators.oracle.NumberOracle."""
-        measured(self.schema.label, "a sum of label times record")
+        with_value(self.schema.label, "a sum of label times record")
         found: NumberMoments = self._moments(NumberMomentsQuery, part, {"norm_bound": norm_bound})
         return found
 
@@ -500,6 +500,20 @@ class BudgetedOracle:
         measured(self.schema.label, f"a gradient of the {loss} loss")
         return self._gradient(theta, part, {"loss": loss, "clip": clip, "basis": basis})
 
+    def hazard_gradient(
+        self,
+        theta: NDArray[np.float64],
+        *,
+        clip: Fraction,
+        interval_weight: int,
+        part: Fraction = WHOLE,
+        basis: Basis | None = None,
+    ) -> GradientEstimate:
+        """See dpcore.estimators.hazards.EventTimeOracle."""
+        event_time(self.schema.label, "a gradient of proportional hazards")
+        options = {"loss": "hazards", "clip": clip, "interval_weight": interval_weight, "basis": basis}
+        return self._gradient(theta, part, options)
+
     def _gradient(self, theta: NDArray[np.float64], part: Fraction, options: Mapping[str, Any]) -> GradientEstimate:
         self._check_not_pure("gradients")
         point = tuple(map(float, theta))
@@ -510,7 +524,7 @@ class BudgetedOracle:
         sigma = kind.share_sigma * float(np.sqrt(parties))
         return GradientEstimate(
             mean=kind.decode(answer.integers, bits) / rows,
-            deviation=float(np.ldexp(sigma, -(bits + WEIGHT_BITS))) / rows,
+            deviation=float(np.ldexp(sigma, -(bits + kind.weight_bits))) / rows,
             rows=rows,
         )
 

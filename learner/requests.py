@@ -21,6 +21,7 @@ from dpcore.predicates.expressions import Predicate, is_boolean
 from dpcore.queries.class_gradient import ClassGradientQuery
 from dpcore.queries.class_moments import ClassMomentsQuery
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
+from dpcore.queries.hazard_gradient import HazardGradientQuery
 from dpcore.queries.kind import MAX_VALUES, FractionBits, QueryKind
 from dpcore.queries.label_moments import NumberMomentsQuery
 from dpcore.queries.moments import (
@@ -50,6 +51,7 @@ from wire.request_fields import (
     DESIGNS,
     EDGE_FRACTION_BITS,
     GRADIENT_FRACTION_BITS,
+    HAZARD_FRACTION_BITS,
     MOMENT_FRACTION_BITS,
     USUAL_RADOS,
     VALUE_FRACTION_BITS,
@@ -257,7 +259,7 @@ class MomentsRequest(MomentsFields, NoisyTerms):
         least = MomentsQuery(clip, multiplier, SMALLEST_SHARE_SIGMA)
         if label.classes:
             least = ClassMomentsQuery.of(least, label)
-        elif label.coding.is_measured:
+        elif label.coding.has_value:
             least = replace(least, edge_multiplier=label_multiplier(clip.norm_bound, self.edge_weight))
             least = NumberMomentsQuery.of(least, label)
         return self.calibrated(least, honest_parties)
@@ -316,6 +318,8 @@ class GradientRequest(NoisyTerms):
     """Required: the sensitivity is unbounded without it."""
     basis: Basis | None = None
     """See dpcore.queries.gradient; theta is then in its coordinates."""
+    interval_weight: int = 1
+    """Of proportional hazards: dpcore.queries.hazard_gradient."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -323,16 +327,18 @@ class GradientRequest(NoisyTerms):
             raise ConfigurationError(
                 "a gradient without a clip has no privacy bound: give clip, the clipping norm of a record's gradient"
             )
-        weights = self.d * max(1, self.schema.label.classes)
+        coding = self.schema.label.coding
+        weights = self.d * max(1, coding.classes) + coding.intervals
         if len(self.theta) != weights or not all(math.isfinite(value) for value in self.theta):
             raise ConfigurationError(
-                f"theta is not {weights} finite numbers: give one for each coordinate, and of several classes for each"
+                f"theta is not {weights} finite numbers: give one for each coordinate, of several classes for each, "
+                "and of a time to an event one for each interval first"
             )
 
     @property
     def usual_fraction_bits(self) -> int:
         """See `Terms`."""
-        return GRADIENT_FRACTION_BITS
+        return HAZARD_FRACTION_BITS if self.schema.label.coding.intervals else GRADIENT_FRACTION_BITS
 
     def kind(self, honest_parties: int, party_rows: Sequence[int]) -> GradientQuery:  # noqa: ARG002  (any sizes)
         """See `Terms`."""
@@ -344,6 +350,9 @@ class GradientRequest(NoisyTerms):
             return self.calibrated(ClassGradientQuery(*fields, coding.classes), honest_parties)
         if coding.is_measured:
             return self.calibrated(NumberGradientQuery(*fields, coding), honest_parties)
+        if coding.intervals:
+            hazards = HazardGradientQuery(*fields, coding.intervals, self.interval_weight)
+            return self.calibrated(hazards, honest_parties)
         return self.calibrated(GradientQuery(*fields), honest_parties)
 
 

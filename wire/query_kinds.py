@@ -29,6 +29,7 @@ from dpcore.predicates.expressions import (
 from dpcore.queries.class_gradient import ClassGradientQuery
 from dpcore.queries.class_moments import ClassMomentsQuery
 from dpcore.queries.gradient import GradientQuery
+from dpcore.queries.hazard_gradient import HazardGradientQuery
 from dpcore.queries.label_moments import NumberMomentsQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.number_gradient import NumberGradientQuery
@@ -317,6 +318,7 @@ _LOSSES: dict[LossName, query_pb2.Loss.ValueType] = {
     "hinge": query_pb2.LOSS_HINGE,
     "squared": query_pb2.LOSS_SQUARED,
     "poisson": query_pb2.LOSS_POISSON,
+    "hazards": query_pb2.LOSS_HAZARDS,
 }
 
 
@@ -365,6 +367,8 @@ def write_kind(kind: AnyKind, message: query_pb2.Query) -> None:
             message.gradient.theta.extend(kind.theta)
             message.gradient.clip.CopyFrom(rational_to_proto(kind.clip))
             message.gradient.share_sigma = kind.share_sigma
+            if isinstance(kind, HazardGradientQuery):
+                message.gradient.interval_weight = kind.interval_weight
             if kind.basis is not None:
                 message.gradient.basis.extend([entry for row in kind.basis.entries for entry in row])
 
@@ -389,7 +393,7 @@ def read_kind(message: query_pb2.Query, schema: Schema, feature_map: FeatureMap 
             # The schema says what a sum is about: the same message asks for the sums of each class of its label.
             if schema.label.classes:
                 return ClassMomentsQuery.of(kind, schema.label)
-            return NumberMomentsQuery.of(kind, schema.label) if schema.label.coding.is_measured else kind
+            return NumberMomentsQuery.of(kind, schema.label) if schema.label.coding.has_value else kind
         case "rados":
             return RadosQuery(message.rados.rados, _read_design(message.rados, schema))
         case "statistic":
@@ -443,8 +447,12 @@ def _read_gradient(message: query_pb2.GradientQuery, d: int, label: Target) -> G
         kind = ClassGradientQuery(*fields, label.classes)
     elif label.coding.is_measured:
         kind = NumberGradientQuery(*fields, label.coding)
+    elif label.coding.intervals:
+        kind = HazardGradientQuery(*fields, label.coding.intervals, message.interval_weight)
     else:
         kind = GradientQuery(*fields)
+    if message.interval_weight and not isinstance(kind, HazardGradientQuery):
+        raise WireError(Code.QUERY_INVALID, "Only a gradient of hazards has a weight for intervals.")
     kind.length(d)
     return kind
 

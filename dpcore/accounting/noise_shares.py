@@ -29,7 +29,7 @@ from dpcore.randomness.noise import (
 )
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.clipping import Clip
-from dpcore.records.losses import clip_squared
+from dpcore.records.losses import WEIGHT_BITS, clip_squared
 
 # L2 sensitivities of sums under replacing one record, in the integer units that are sent, for clipped integer vectors.
 # Squared ones are exact rationals; a root is rounded up.
@@ -135,9 +135,9 @@ def moments_squared_alone(clip: Clip, fraction_bits: int, edge_multiplier: int) 
     return edge_multiplier**2 * longest + SQUARE_WEIGHT**2 * longest**2
 
 
-def gradient_squared(clip: Fraction, fraction_bits: int) -> int:
-    """Max |v - v'|^2 = 4 S over integer gradients v = -w e with w^2 |e|^2 <= S = floor(C^2 4^(f + 12))."""
-    return 4 * clip_squared(clip, fraction_bits)
+def gradient_squared(clip: Fraction, fraction_bits: int, weight_bits: int = WEIGHT_BITS) -> int:
+    """Max |v - v'|^2 = 4 S over integer gradients v with |v|^2 <= S = floor(C^2 4^(f + weight_bits))."""
+    return 4 * clip_squared(clip, fraction_bits, weight_bits)
 
 
 def root_up(value: Fraction | int) -> float:

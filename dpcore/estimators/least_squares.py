@@ -35,6 +35,8 @@ class LinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # u
     """Whether it learns labels that are numbers or counts."""
     class_labels: ClassVar[bool] = False
     """Whether it learns labels of classes."""
+    event_times: ClassVar[bool] = False
+    """Whether it learns labels that are times to an event."""
 
     def _rows(self, X: ArrayLike, y: ArrayLike) -> tuple[Matrix, Vector]:
         """Rows with the bias last (m, d), and labels (m,). Raises as scikit-learn."""

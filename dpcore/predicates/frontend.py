@@ -188,6 +188,16 @@ def clip(written: Form | Ratio) -> Clipped:
 class LabelReference(_Compared):
     """The label, which is still to be compared."""
 
+    @property
+    def event(self) -> LabelIs:
+        """Of a time to an event, whether the event happened within the horizon."""
+        return LabelIs(positive=True)
+
+    @property
+    def time(self) -> "LabelReference":
+        """The time to an event, which > and <= compare with the end of an interval."""
+        return self
+
     def __eq__(self, value: object) -> Predicate:  # type: ignore[override]
         if isinstance(value, str):
             return LabelClass(value)

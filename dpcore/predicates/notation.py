@@ -66,7 +66,7 @@ _SHOWN = 30
 
 _TOKEN = re.compile(
     r"(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3}(?![0-9]))?)"
-    r"|(?P<name>[A-Za-z_]\w*)"
+    r"|(?P<name>y\.(?:event|time)\b|[A-Za-z_]\w*)"
     r"|(?P<sign><=|>=|==|!=|[<>&|~()\[\]+*/-])"
 )
 _BLANK = re.compile(r"[ \t\r\n]*")
@@ -82,7 +82,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], object]] = {
 }
 
 Linear = Form | Fraction
-Side = Reference | LabelReference | Linear | str | bool
+Side = Reference | LabelReference | LabelIs | Linear | str | bool
 T = TypeVar("T")
 
 
@@ -224,6 +224,8 @@ class _Parser:
     def _alone(self, side: Side) -> Predicate:
         if isinstance(side, bool):
             return Constant(side)
+        if isinstance(side, LabelIs):
+            return side
         if not isinstance(side, Reference | LabelReference):
             self._fail("expected a comparison")
         return as_predicate(side)
@@ -246,8 +248,10 @@ class _Parser:
     def _side(self) -> Side:
         if self._took("x"):
             return x[self._bracketed()]
-        if self._took("y"):
+        if self._took("y", "y.time"):
             return y
+        if self._took("y.event"):
+            return y.event
         if truth := self._took("true", "false"):
             return truth == "true"
         if self._token.kind == "text":

@@ -44,7 +44,7 @@ from dpcore.predicates.expressions import (
     Predicate,
 )
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.features import Bound, RealFeature, measured, several_classes
+from dpcore.records.features import Bound, EventTime, RealFeature, measured, several_classes
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 
@@ -108,8 +108,9 @@ class Block:
         return np.full(-(-self.rows // WORD_ROWS), ~np.uint64(0), dtype="<u8")
 
     def positive(self) -> Bits:
-        """The label is +1."""
-        return self.pack(self._labels > 0)
+        """The label is +1; of a time to an event, the event happened within the horizon."""
+        intervals = self._coding.intervals
+        return self.pack(self._labels < intervals if intervals else self._labels > 0)
 
     def of_class(self, code: int) -> Bits:
         """The label has this code, of several classes."""
@@ -118,6 +119,12 @@ class Block:
     def label_at_least(self, least: int) -> Bits:
         """A label that is a number or a count is >= least; both as stored."""
         return self.pack(self._labels >= least)
+
+    def followed_beyond(self, interval: int) -> Bits:
+        """The time to the event, or to when the row was censored, is after the end of this interval."""
+        intervals = self._coding.intervals
+        happened = (self._labels > interval) & (self._labels < intervals)
+        return self.pack(happened | (self._labels > intervals + interval))
 
     def label_share(self, sign: int) -> Values:
         """floor(2^f s) of the label's place s between its bounds, from 0 to 1; sign -1 for 1 - s."""
@@ -320,7 +327,7 @@ class _Compiler:
             self._known[key] = self._new_bits(predicate)
         return self._known[key]
 
-    def _new_bits(self, predicate: Predicate) -> int:  # noqa: C901, PLR0911 - one for each kind
+    def _new_bits(self, predicate: Predicate) -> int:  # noqa: C901, PLR0911, PLR0912 - one for each kind
         match predicate:
             case Constant(value):
                 return self._constant(value=value)
@@ -330,6 +337,8 @@ class _Compiler:
             case LabelClass(value):
                 classes = several_classes(self._schema.label, "a predicate about a class")
                 return self._place(Block.of_class, (classes.values.index(value),))
+            case LabelAbove(bound) if isinstance(self._schema.label, EventTime):
+                return self._place(Block.followed_beyond, (self._schema.label.interval(bound),))
             case LabelAtLeast(bound) | LabelAbove(bound):
                 label = measured(self._schema.label, "a comparison of the label with a number")
                 least = label.least_stored(bound, above=isinstance(predicate, LabelAbove))

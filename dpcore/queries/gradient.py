@@ -69,9 +69,19 @@ class GradientQuery(QueryKind):
             raise PlanError(
                 "theta is empty or has an entry beyond 2^11: give one entry for each coordinate, scaled down"
             )
-        if self.basis is not None and self.vectors * self.basis.d != len(self.theta):
+        if self.basis is not None and self.basis.d != self.coordinates:
             raise PlanError(f"theta has {len(self.theta)} coordinates and the basis {self.basis.d}: make them equal")
         check_share(self.share_sigma)
+
+    @property
+    def weight_bits(self) -> int:
+        """Fraction bits of a record's weight."""
+        return WEIGHT_BITS
+
+    @property
+    def coordinates(self) -> int:
+        """Those of a record at which theta is taken: d."""
+        return len(self.theta) // self.vectors
 
     @property
     def vectors(self) -> int:
@@ -93,7 +103,7 @@ class GradientQuery(QueryKind):
     def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
         """A bound on every coordinate, with the noise's 2^-64 tail. Raises PlanError if int64 might not hold it."""
         self._check_room(fraction_bits)
-        longest = isqrt(clip_squared(self.clip, fraction_bits))
+        longest = isqrt(clip_squared(self.clip, fraction_bits, self.weight_bits))
         return limits.rows * longest + tail_bound(self.share_sigma, limits.parties, self.length(limits.d))
 
     def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
@@ -121,7 +131,7 @@ class GradientQuery(QueryKind):
 
     def decode(self, total: NDArray[np.int64], fraction_bits: int) -> NDArray[np.float64]:
         """The sum of clipped gradients in real units: (d,)."""
-        return np.ldexp(total.astype(np.float64), -(fraction_bits + WEIGHT_BITS))
+        return np.ldexp(total.astype(np.float64), -(fraction_bits + self.weight_bits))
 
     @property
     def name(self) -> str:
@@ -140,7 +150,7 @@ class GradientQuery(QueryKind):
 
     def facts(self, d: int, fraction_bits: int) -> dict[str, Any]:
         """See `QueryKind`."""
-        return {"d": d, "unit": f"2^-{fraction_bits + WEIGHT_BITS}", "loss": self.loss}
+        return {"d": d, "unit": f"2^-{fraction_bits + self.weight_bits}", "loss": self.loss}
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -164,7 +174,7 @@ class GradientQuery(QueryKind):
 
     def protection(self, setting: Setting) -> GaussianProtection:
         """See `QueryKind`."""
-        squared = gradient_squared(self.clip, setting.fraction_bits)
+        squared = gradient_squared(self.clip, setting.fraction_bits, self.weight_bits)
         values, honest = self.length(setting.d), setting.honest_parties
         # One vector of length C where the record leaves, the distance of two where it is replaced.
         return GaussianProtection(self.scope, honest, self.share_sigma, squared, values, squared_alone=squared // 4)

@@ -21,7 +21,7 @@ from dpcore.rados.distribution import NumberMoments
 from dpcore.records.clipping import Clip
 from dpcore.records.coding import NUMBER, Coding, Labels
 from dpcore.records.computation import RowSums, sum_on_threads
-from dpcore.records.features import Target, measured
+from dpcore.records.features import Target, with_value
 from dpcore.records.held_back import HeldBack
 from dpcore.records.records import Records, labelled_rows
 
@@ -78,7 +78,7 @@ class NumberMomentsQuery(LabelMomentsQuery):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.labels.is_measured:
+        if not self.labels.has_value:
             raise PlanError(f"labels of {self.labels.kind} have no number: ask for other moments")
         if square_weight(self.edge_multiplier) < 1:
             raise PlanError(f"edge_multiplier is {self.edge_multiplier}: squares of labels need at least 4")
@@ -86,7 +86,7 @@ class NumberMomentsQuery(LabelMomentsQuery):
     @classmethod
     def of(cls, query: MomentsQuery, target: Target) -> Self:
         """The query with the same clip, weight and noise for this label. Raises SchemaError for labels of classes."""
-        coding = measured(target, "a sum of label times record").coding
+        coding = with_value(target, "a sum of label times record").coding
         return cls(query.clip, query.edge_multiplier, query.share_sigma, coding)
 
     @property
@@ -143,7 +143,7 @@ class NumberMomentsQuery(LabelMomentsQuery):
 
     def check_target(self, target: Target) -> None:
         """See `QueryKind`."""
-        if measured(target, "a sum of label times record").coding != self.labels:
+        if with_value(target, "a sum of label times record").coding != self.labels:
             raise PlanError("the query and the schema have different labels: make them equal")
 
     def protection(self, setting: Setting) -> GaussianProtection:
@@ -171,7 +171,7 @@ class LabelMomentsPart:
     @property
     def shape(self) -> tuple[int, ...]:
         """(sums + d, d), or one row more."""
-        return (max(1, self.coding.classes) + self.d + self.coding.is_measured, self.d)
+        return (max(1, self.coding.classes) + self.d + self.coding.has_value, self.d)
 
     def add(self, total: NDArray[np.int64], records: Records, first_row: int) -> None:  # noqa: ARG002  (any rows add up)
         """See `RowPart`."""
@@ -188,7 +188,7 @@ class LabelMomentsPart:
             # Rows that are not usable are zero. Integers below 2^53: exact in any order.
             total[:sums] += (weights @ factor).astype(np.int64)
             total[sums : sums + self.d] += (factor.T @ factor).astype(np.int64)
-            if self.coding.is_measured:
+            if self.coding.has_value:
                 total[-1, 0] += int(np.square(weights.astype(np.int64)).sum())
 
     def _weights(self, labels: Labels, usable: NDArray[np.bool_]) -> NDArray[np.float64]:

@@ -24,12 +24,13 @@ class Coding:
     - signs: -1 or +1, int8.
     - classes: codes from 0 to below `size`, int8.
     - number: t in units of 2^-30, within [-2^30, 2^30], int32.
+    - event-time: cells from 0 to 2 J, int8: dpcore.records.features.event_time.
     - count: whole numbers from 0 to `size`, int32; with an exposure a second column has the exposure's logarithm.
     """
 
-    kind: Literal["signs", "classes", "number", "count"]
+    kind: Literal["signs", "classes", "number", "count", "event-time"]
     size: int = 0
-    """Of classes, their number; of counts, the largest."""
+    """Of classes, their number; of counts, the largest; of times to an event, the number of intervals, J."""
     has_exposure: bool = False
 
     @property
@@ -49,10 +50,22 @@ class Coding:
                 return "a number"
             case "count":
                 return f"a count up to {self.size}{' over an exposure' * self.has_exposure}"
+            case "event-time":
+                return f"a time to an event in {self.size} intervals"
+
+    @property
+    def intervals(self) -> int:
+        """J of times to an event; else 0."""
+        return self.size if self.kind == "event-time" else 0
+
+    @property
+    def has_value(self) -> bool:
+        """Whether labels have a value t in [-1, 1], `scaled`: numbers, counts, and times to an event."""
+        return self.is_measured or self.kind == "event-time"
 
     @property
     def is_measured(self) -> bool:
-        """Whether labels are numbers or counts, which have a value t in [-1, 1]: `scaled`."""
+        """Whether labels are numbers or counts."""
         return self.kind in ("number", "count")
 
     @property
@@ -80,9 +93,11 @@ class Coding:
     def scaled(self, labels: Labels, fraction_bits: int) -> NDArray[np.int64]:
         """Numbers or counts as t, (m,), rounded to units of 2^-fraction_bits: within [-2^f, 2^f].
 
-        Of counts y, t = 2 y / size - 1.
+        Of counts y, t = 2 y / size - 1. Of times to an event, 1 if the event happened within the horizon, else -1.
         """
         values = self.values(labels).astype(np.int64)
+        if self.kind == "event-time":
+            return np.where(values < self.size, 1 << fraction_bits, -(1 << fraction_bits))
         if self.kind == "count":
             return ((values << fraction_bits + 1) + self.size // 2) // self.size - (1 << fraction_bits)
         shift = STORED_FRACTION_BITS - fraction_bits
@@ -96,6 +111,8 @@ class Coding:
                 raise SchemaError("a label is neither -1 nor +1: encode labels by the schema")
             case "classes" if not bool(((values >= 0) & (values < self.size)).all()):
                 raise SchemaError(f"a label is none of {self.size} classes: encode labels by the schema")
+            case "event-time" if not bool(((values >= 0) & (values <= 2 * self.size)).all()):
+                raise SchemaError(f"a label is no cell of {self.size} intervals: encode labels by the schema")
             case "number" if not bool(((values >= -ONE) & (values <= ONE)).all()):
                 raise SchemaError("a label is beyond [-1, 1]: encode labels by the schema")
             case "count" if not bool(((values >= 0) & (values <= self.size)).all()):
@@ -124,3 +141,8 @@ NUMBER = Coding("number")
 def class_codes(classes: int) -> Coding:
     """Of a label of so many classes."""
     return Coding("classes", classes)
+
+
+def event_time_codes(intervals: int) -> Coding:
+    """Of a label that is a time to an event, in so many intervals."""
+    return Coding("event-time", intervals)

@@ -92,7 +92,7 @@ def sources(schema: Schema, *, label: bool) -> tuple[WantedColumn, ...]:
 
 
 def _of_label(label: Target) -> list[WantedColumn]:
-    return [WantedColumn(column, label.reads) for column in label.columns]
+    return [WantedColumn(*each) for each in zip(label.columns, label.readings, strict=True)]
 
 
 def source_of(feature: Feature) -> WantedColumn:

@@ -416,7 +416,13 @@ def _decode_reals(table: dict[str, Any]) -> dict[str, Any]:
 
 def _decoded(part: dict[str, Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
     reals = getattr(kinds.get(part.get("type", "")), "reals", ())
-    return {key: _real(value) if key in reals and isinstance(value, str) else value for key, value in part.items()}
+    return {key: _decoded_reals(value) if key in reals else value for key, value in part.items()}
+
+
+def _decoded_reals(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_decoded_reals(each) for each in value]
+    return _real(value) if isinstance(value, str) else value
 
 
 def _real(text: str) -> float:

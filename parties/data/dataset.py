@@ -19,7 +19,7 @@ from dpcore.numbers.progress import Progress
 from dpcore.records.coding import SIGNS, Coding, Labels
 from dpcore.records.computation import PartySecret, RowPart, add_exactly, sum_on_threads
 from dpcore.records.encoding import Change, StoredRows, Tally, changed_cells, changes, main_cause, summed
-from dpcore.records.features import Classes, Target, measured
+from dpcore.records.features import Classes, EventTime, Target, measured
 from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import BLOCK_ROWS, Records
 from dpcore.records.schema import Schema
@@ -60,7 +60,7 @@ class LoadReport:
     changed: Mapping[str, int] = field(default_factory=dict)
     """By feature, the cells whose value a policy replaced or clipped."""
     class_rows: tuple[tuple[str, int], ...] = ()
-    """Name and usable rows of each class, if there are several."""
+    """Name and usable rows of each class if there are several, or of each outcome of times to an event."""
     epochs: Mapping[str, int] = field(default_factory=dict)
     """Rows by epoch, "" for none."""
     measured: tuple[float, float] | None = None
@@ -261,6 +261,7 @@ class _Counted:
         self._schema = schema
         self._of_classes = np.zeros(schema.label.classes, dtype=np.int64)
         self._values = _Extremes()
+        self._outcomes: Counter[str] = Counter()
         # One for each array, so that the digest does not depend on the blocks in which a source gives its rows.
         self._hashes = tuple(hashlib.sha256() for _ in range(4))
         self._of_epochs = hashlib.sha256()
@@ -272,6 +273,8 @@ class _Counted:
         coding = self._schema.label.coding
         if coding.classes:
             self._of_classes += np.bincount(rows.labels[rows.usable], minlength=coding.classes)
+        elif isinstance(label := self._schema.label, EventTime):
+            self._outcomes.update(dict(label.outcomes(rows.labels[rows.usable])))
         elif coding.is_measured:
             self._values.add(coding.values(rows.labels)[rows.usable])
         else:
@@ -293,6 +296,8 @@ class _Counted:
         by_class: tuple[tuple[str, int], ...] = ()
         if isinstance(label, Classes):
             by_class = tuple(zip(label.values, self._of_classes.tolist(), strict=True))
+        elif isinstance(label, EventTime):
+            by_class = tuple(self._outcomes.items())
         dropped, negative = self._rows - self._usable, 0
         if label.coding == SIGNS:
             negative = self._usable - self._positive

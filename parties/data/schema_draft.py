@@ -12,7 +12,19 @@ from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 
 from dpcore.errors import ConfigurationError
-from dpcore.records.features import Classes, Count, Day, Feature, Label, Limit, Number, Target, close_match, measured
+from dpcore.records.features import (
+    Classes,
+    Count,
+    Day,
+    EventTime,
+    Feature,
+    Label,
+    Limit,
+    Number,
+    Target,
+    close_match,
+    measured,
+)
 from dpcore.records.features.labels import MOST_CLASSES
 from dpcore.records.schema import Schema
 from dpcore.records.texts import DRAFTED_TEXTS
@@ -27,6 +39,7 @@ from parties.data.draft_columns import (
     spellings,
     true_of,
 )
+from parties.data.draft_event import draft_event
 from parties.data.draft_features import draft_feature
 from parties.data.draft_measured import draft_count, draft_number
 from radobase.printing import amount, listed
@@ -200,6 +213,7 @@ def infer(
     left_out: str | None = None,
     bounded: Collection[str] = (),
     exposure: str | None = None,
+    event: str | None = None,
 ) -> tuple[Schema, list[str]]:
     """Draft a schema called `name` from a table, with notes for the person who revises it.
 
@@ -210,28 +224,20 @@ def infer(
 
     bounded: columns whose bounds will be replaced. label_column: None for the last one. positive: None only if the
     label has two values. target: the label's type; "classes" takes all values of its column. exposure: the column that
-    a count is counted over.
+    a count is counted over. event: of a time to an event, the column that says whether it happened; `positive` are then
+    the texts that mean so.
 
     Raises DataError for a file that cannot be read, ConfigurationError if no label or no feature can be drafted.
     """
     table = open_table(source)
-    named = [column for column in table.columns if column]
-    if not named:
-        raise table.error("no column has a header; write one")
     notes: list[str] = []
-    if label_column is None:
-        label_column = named[-1]
-        notes.append(f"The draft takes the last column, {label_column!r}, as the label.")
-    elif label_column not in named:
-        raise no_such_column(table, label_column)
+    label_column = _label_column(table, label_column, notes)
+    named = [column for column in table.columns if column]
     seen = _read(table, named)
-    if target != Label.type and positive:
+    if target not in (Label.type, EventTime.type) and positive:
         raise ConfigurationError(f"a label of {target} has no positive values: leave them or the target out")
-    if exposure is not None and exposure not in seen:
-        raise no_such_column(table, exposure)
-    if exposure is not None and target != Count.type:
-        raise ConfigurationError("an exposure is of a count: give --target count, or leave the exposure out")
-    label = _label(seen, label_column, positive, target, bounded, exposure, notes)
+    other = _other_column(table, target, exposure, event)
+    label = _label(seen, label_column, positive, target, bounded, other, notes)
     for name_of_column in (*label.columns, left_out or ""):
         seen.pop(name_of_column, None)
     before = len(notes)
@@ -250,24 +256,54 @@ def infer(
     return Schema(name=name, label=label, features=tuple(features), texts=DRAFTED_TEXTS), notes
 
 
+def _label_column(table: Table, given: str | None, notes: list[str]) -> str:
+    """The label's column. Raises DataError if no column has a header, ConfigurationError for an unknown name."""
+    named = [column for column in table.columns if column]
+    if not named:
+        raise table.error("no column has a header; write one")
+    if given is None:
+        notes.append(f"The draft takes the last column, {named[-1]!r}, as the label.")
+        return named[-1]
+    if given not in named:
+        raise no_such_column(table, given)
+    return given
+
+
+def _other_column(table: Table, target: str, exposure: str | None, event: str | None) -> str | None:
+    """The label's second column: of the exposure, or of the event. Raises ConfigurationError if it does not fit."""
+    if exposure is not None and target != Count.type:
+        raise ConfigurationError("an exposure is of a count: give --target count, or leave the exposure out")
+    if (event is None) != (target != EventTime.type):
+        raise ConfigurationError(
+            "a time to an event has a second column, which says whether it happened: give --target event and --event"
+        )
+    other = event if exposure is None else exposure
+    if other is not None and other not in table.columns:
+        raise no_such_column(table, other)
+    return other
+
+
 def _label(
     seen: Mapping[str, Seen],
     name: str,
     positive: Sequence[str] | None,
     target: str,
     bounded: Collection[str],
-    exposure: str | None,
+    other: str | None,
     notes: list[str],
 ) -> Target:
-    """The label of this type. Arguments and errors as of `infer`."""
+    """The label of this type. other: as of `_other_column`. Other arguments and errors as of `infer`."""
     match target:
         case Classes.type:
             return draft_classes(seen[name], notes)
         case Number.type:
             return draft_number(seen[name], notes)
         case Count.type:
-            over = None if exposure is None else seen[exposure]
-            return draft_count(seen[name], over, notes, is_bounded=exposure in bounded)
+            over = None if other is None else seen[other]
+            return draft_count(seen[name], over, notes, is_bounded=other in bounded)
+        case EventTime.type:
+            assert other is not None, "a time to an event has a column of the event"
+            return draft_event(seen[name], seen[other], positive, notes)
         case _:
             return draft_label(seen[name], positive, notes)
 

@@ -38,12 +38,19 @@ def infer(
     target: Annotated[
         str | None,
         typer.Option(
-            help="Type of the label: two-classes; classes, all values of its column; number; or count. Default: "
-            "two-classes."
+            help="Type of the label: two-classes; classes, all values of its column; number; count; or event, a "
+            "time to an event. Default: two-classes."
         ),
     ] = None,
     exposure: Annotated[
         str | None, typer.Option(help="With --target count: the column of what it is counted over, such as a time.")
+    ] = None,
+    event: Annotated[
+        str | None,
+        typer.Option(
+            help="With --target event: the column that says whether the event happened at the label's time. --positive "
+            "names the texts that mean so."
+        ),
     ] = None,
     bounds: Annotated[
         list[str] | None,
@@ -73,6 +80,7 @@ def infer(
         raise ConfigurationError(f"no type of label is called {target!r}; choose {' or '.join(LABEL_TYPES)}")
     kind, called = target or Label.type, name or DRAFT_NAME
     options: dict[str, Any] = {"target": kind, "name": called, "left_out": left_out, "exposure": exposure}
+    options["event"] = event
     schema, notes = draft(table, label, positive, bounded=given, **options)
     schema = bounded(schema, given)
     text = schema.to_toml(notes)

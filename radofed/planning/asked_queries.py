@@ -216,6 +216,8 @@ def _made_up_labels(scores: NDArray[np.float64], coding: Coding) -> Labels:
             labels = (2.0 * place - 1.0) * ONE
         case "count":
             labels = place * (coding.size + 1)
+        case "event-time":
+            labels = place * (2 * coding.size + 1)
         case _:
             labels = np.where(scores > np.median(scores), 1, -1)
     found = np.floor(labels).astype(coding.dtype)

@@ -162,6 +162,9 @@ class Fold:
     """Rados or moments, None if no estimator learns from a release."""
     coding: Coding = SIGNS
     """What the labels are."""
+    times: Floats | None = None
+    test_times: Floats | None = None
+    """Of labels that are times to an event, the exact times, of which the labels keep the intervals."""
     oracles: Oracles | None = None
     """For estimators that query, None if none does."""
     evaluations: Evaluations | None = None

@@ -28,6 +28,7 @@ from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.randomness.sources import SystemRandom
 from dpcore.records.feature_map import FeatureMap
+from dpcore.records.features import EventTime
 from dpcore.records.held_back import HeldBack
 from dpcore.records.schema import Schema
 from radobase.options import from_texts
@@ -48,6 +49,7 @@ from radofed.simulation.evaluation import (
     notes_if_classes,
     notes_if_held_back,
 )
+from radofed.simulation.event_times import measure_event_times
 from radofed.simulation.federation import PlannedFold, SimulatedFederation
 from radofed.simulation.measured import check_numbers, measure_numbers
 from radofed.simulation.oracles import Budget, Oracles, row_count_plan
@@ -199,9 +201,10 @@ def simulate(
         schema=_schema(schema),
         group_column=settings.partition.column,
         target=asked.target,
+        event=asked.event,
     )
     check_target(chosen, table.schema.label)
-    if table.schema.label.coding.is_measured:
+    if table.schema.label.coding.has_value:
         check_numbers(settings, chosen)
     if design is not None and feature_map is not None:
         settings = replace(settings, design=replace(design, feature_map=_map(feature_map, table.schema)))
@@ -322,7 +325,9 @@ def _measured(
     feature_map = None if options.design is None else options.design.feature_map
     measured = replace(_fold(fold, release, oracles, evaluations), feature_map=feature_map)
     rows: Sequence[Row]
-    if measured.coding.is_measured:
+    if isinstance(schema.label, EventTime):
+        rows = measure_event_times(estimators, measured, schema.label, options.seed)
+    elif measured.coding.is_measured:
         rows = measure_numbers(estimators, measured, schema.label, options.seed)
     else:
         rows = measure(estimators, measured, options.seed)
@@ -354,7 +359,7 @@ def _folds(table: SimulationTable, options: SimulationOptions) -> list[tuple[NDA
     usable = np.flatnonzero(table.records.usable)
     labels = table.records.labels[usable]
     coding = table.records.coding
-    if coding.is_measured:
+    if coding.has_value:
         return _plain_folds(table, options, usable)
     sizes = np.bincount(labels, minlength=coding.classes) if coding.classes else np.array([])
     # A class of several may have few rows, or none: then it is not in every fold.
@@ -438,6 +443,8 @@ def _fold(
         labels=labels[usable],
         test=_rows(table, fold.test),
         test_labels=labels[fold.test],
+        times=None if table.times is None else table.times[usable],
+        test_times=None if table.times is None else table.times[fold.test],
         bias=table.schema.bias,
         coding=table.records.coding,
         release=release,

@@ -21,14 +21,17 @@ from dpcore.records.features.described import (
     Policy,
 )
 from dpcore.records.features.described_label import DescribedLabel
+from dpcore.records.features.event_time import EventTime
 from dpcore.records.features.labels import (
     LABEL_TYPES,
     Classes,
     Label,
     Target,
+    event_time,
     measured,
     several_classes,
     two_classes,
+    with_value,
 )
 from dpcore.records.features.measured_labels import Count, Number
 from dpcore.records.features.real import RealFeature
@@ -127,6 +130,7 @@ __all__ = [
     "DateFeature",
     "Day",
     "DescribedFeature",
+    "EventTime",
     "Feature",
     "Group",
     "Label",
@@ -142,6 +146,7 @@ __all__ = [
     "build_label",
     "close_match",
     "day_of",
+    "event_time",
     "in_form",
     "measured",
     "nearest",
@@ -150,4 +155,5 @@ __all__ = [
     "several_classes",
     "two_classes",
     "value_text",
+    "with_value",
 ]

@@ -14,6 +14,10 @@ LABEL_POLICIES = ("refuse", "zero-vector")
 """What is done with a label that is missing or none of those that are known."""
 
 
+Reads = Literal["numbers", "texts"]
+"""How the cells of a column are read."""
+
+
 @dataclass(frozen=True)
 class EncodedLabel:
     """Labels of rows."""
@@ -37,7 +41,7 @@ class DescribedLabel(ABC):
     """Lists of texts that cells are compared with: no text of them may be in the other, or twice in one."""
     reals: ClassVar[tuple[str, ...]] = ()
     """The fields that are doubles."""
-    reads: ClassVar[Literal["numbers", "texts"]] = "texts"
+    reads: ClassVar[Reads] = "texts"
     """How its cells are read."""
     column: str
 
@@ -45,6 +49,11 @@ class DescribedLabel(ABC):
     def columns(self) -> tuple[str, ...]:
         """The columns that it is made of, its own first."""
         return (self.column,)
+
+    @property
+    def readings(self) -> tuple[Reads, ...]:
+        """How the cells of each of `columns` are read."""
+        return (self.reads,) * len(self.columns)
 
     @property
     @abstractmethod

@@ -28,6 +28,7 @@ from dpcore.records.features.described import (
     look_up,
 )
 from dpcore.records.features.described_label import LABEL_POLICIES, DescribedLabel, EncodedLabel
+from dpcore.records.features.event_time import EventTime
 from dpcore.records.features.measured_labels import Count, Number
 from dpcore.records.texts import (
     Form,
@@ -166,9 +167,9 @@ def _tally(column: str, cells: Texts, missing: Mask, dropped: Mask, meaning: Map
     return Tally(column, int(np.count_nonzero(missing)), 0, unlisted.count, alike(cells, unlisted, meaning))
 
 
-Target = Label | Classes | Number | Count
+Target = Label | Classes | Number | Count | EventTime
 """The label of a schema, of any type."""
-LABEL_TYPES: Mapping[str, type[Target]] = {kind.type: kind for kind in (Label, Classes, Number, Count)}
+LABEL_TYPES: Mapping[str, type[Target]] = {kind.type: kind for kind in (Label, Classes, Number, Count, EventTime)}
 
 
 def two_classes(target: Target, what: str) -> Label:
@@ -190,6 +191,18 @@ def measured(target: Target, what: str) -> Number | Count:
     if not isinstance(target, Number | Count):
         raise _other(target, what, 'a label that is a number or a count (type = "number" or "count")')
     return target
+
+
+def event_time(target: Target, what: str) -> EventTime:
+    """The label, if it is a time to an event. Raises SchemaError for another, which `what` does not take."""
+    if not isinstance(target, EventTime):
+        raise _other(target, what, 'a label that is a time to an event (type = "event")')
+    return target
+
+
+def with_value(target: Target, what: str) -> Number | Count | EventTime:
+    """The label, if its coding has a value t. Raises SchemaError for another, which `what` does not take."""
+    return target if isinstance(target, EventTime) else measured(target, what)
 
 
 def _other(target: Target, what: str, needed: str) -> SchemaError:

@@ -56,6 +56,10 @@ class _LossEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeW
     """(z - t)^2 / 2, of a label that is a number or a count and its t in [-1, 1]; z = theta . x of the record."""
     LOSS_POISSON: _Loss.ValueType  # 4
     """exp(z + log exposure) - y z, of a label that is a count y."""
+    LOSS_HAZARDS: _Loss.ValueType  # 5
+    """The negative log likelihood of proportional hazards in discrete time, of a label that is a time to an event: theta
+    begins with the baseline of each interval, in units of interval_weight.
+    """
 
 class Loss(_Loss, metaclass=_LossEnumTypeWrapper):
     """Loss names a convex loss of the margin, or of a number or a count."""
@@ -70,6 +74,10 @@ LOSS_SQUARED: Loss.ValueType  # 3
 """(z - t)^2 / 2, of a label that is a number or a count and its t in [-1, 1]; z = theta . x of the record."""
 LOSS_POISSON: Loss.ValueType  # 4
 """exp(z + log exposure) - y z, of a label that is a count y."""
+LOSS_HAZARDS: Loss.ValueType  # 5
+"""The negative log likelihood of proportional hazards in discrete time, of a label that is a time to an event: theta
+begins with the baseline of each interval, in units of interval_weight.
+"""
 Global___Loss: typing_extensions.TypeAlias = Loss
 
 class _Part:
@@ -717,11 +725,16 @@ class GradientQuery(google.protobuf.message.Message):
     CLIP_FIELD_NUMBER: builtins.int
     SHARE_SIGMA_FIELD_NUMBER: builtins.int
     BASIS_FIELD_NUMBER: builtins.int
+    INTERVAL_WEIGHT_FIELD_NUMBER: builtins.int
     loss: Global___Loss.ValueType
     """The loss."""
     share_sigma: builtins.int
     """Standard deviation of each party's discrete Gaussian share of the noise on each coordinate, in units of
     2^-(fraction_bits + 12); at least 3.
+    """
+    interval_weight: builtins.int
+    """With LOSS_HAZARDS, how much an interval weighs in a record's gradient, beside its coordinates: 1 to 64; else 0. The
+    unit of share_sigma is then 2^-(fraction_bits + 18).
     """
     @property
     def theta(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
@@ -747,9 +760,10 @@ class GradientQuery(google.protobuf.message.Message):
         clip: Global___Rational | None = ...,
         share_sigma: builtins.int = ...,
         basis: collections.abc.Iterable[builtins.int] | None = ...,
+        interval_weight: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["clip", b"clip"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["basis", b"basis", "clip", b"clip", "loss", b"loss", "share_sigma", b"share_sigma", "theta", b"theta"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["basis", b"basis", "clip", b"clip", "interval_weight", b"interval_weight", "loss", b"loss", "share_sigma", b"share_sigma", "theta", b"theta"]) -> None: ...
 
 Global___GradientQuery: typing_extensions.TypeAlias = GradientQuery
 
