@@ -223,9 +223,10 @@ def infer(
     - Others are left out with a note, such as ids and free text, and so is the column `left_out`.
 
     bounded: columns whose bounds will be replaced. label_column: None for the last one. positive: None only if the
-    label has two values. target: the label's type; "classes" takes all values of its column. exposure: the column that
-    a count is counted over. event: of a time to an event, the column that says whether it happened; `positive` are then
-    the texts that mean so.
+    label has two values. target: the label's type; "classes" takes all values of its column.
+
+    exposure: the column that a count is counted over. event: of a time to an event, the column that says whether it
+    happened; `positive` are then the texts that mean so.
 
     Raises DataError for a file that cannot be read, ConfigurationError if no label or no feature can be drafted.
     """

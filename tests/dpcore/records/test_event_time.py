@@ -113,5 +113,5 @@ def test_predicates_about_time_and_event_are_those_of_the_cells():
     ]
     assert parse(to_text(y.time > 2.5)) == (y.time > 2.5)
     for refused in (y.time > 2, y.time >= 1, y == "1"):
-        with pytest.raises(PredicateError, match="end of an interval|ends? of"):
+        with pytest.raises(PredicateError, match="end of an interval"):
             sums([refused], SCHEMA, held, 0)
