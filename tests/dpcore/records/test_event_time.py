@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dpcore.errors import SchemaError
+from dpcore.evaluation.survival import cell_predicates
 from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.evaluation import sums
@@ -18,7 +19,6 @@ from dpcore.records.features.described import CellError, Numbers, Texts
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from dpcore.records.texts import form_of
-from dpcore.statistics.survival import cell_predicates
 
 LABEL = EventTime(column="days", event="died", happened=("1",), censored=("0",), borders=(1.0, 2.5, 4.0))
 SCHEMA = Schema(name="s", label=LABEL, features=(RealFeature(name="age", lower=0.0, upper=1.0),))
