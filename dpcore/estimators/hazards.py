@@ -16,6 +16,7 @@ Clipped gradients are zero at another point than unclipped ones: `clip` trades t
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -25,9 +26,8 @@ from sklearn.exceptions import NotFittedError
 from dpcore.errors import ConfigurationError, DataError, OracleRefusedError, PlanError
 from dpcore.estimators.oracle import WHOLE, Asked, GradientEstimate, check_left
 from dpcore.estimators.private_newton import Seen, Whitening, bounded_step, clip_of, roomy_norm, root
-from dpcore.evaluation.survival import cell_predicates
 from dpcore.numbers.fixed_point import Matrix, Vector
-from dpcore.predicates.expressions import Predicate
+from dpcore.predicates.expressions import And, LabelAbove, LabelIs, Not, Predicate
 from dpcore.rados.distribution import NumberMoments
 from dpcore.records.clipping import Basis
 from dpcore.records.features import EventTime, event_time
@@ -220,6 +220,15 @@ def _start(moments: NumberMoments, basis: Basis, rate: float, *, bias: bool) -> 
     of_events = (moments.label_sum + moments.product_sum[-1]) / 2.0
     start: Vector = basis.matrix @ of_events / (rate * moments.rows)
     return start
+
+
+def cell_predicates(borders: Sequence[float]) -> tuple[Predicate, ...]:
+    """Whether a row is in each cell of a label with these ends of intervals: 2 J + 1, of which one holds."""
+    later: list[Predicate] = [LabelAbove(Fraction(border)) for border in borders]
+    within = [And((earlier, Not(end))) for earlier, end in pairwise(later)]
+    intervals: list[Predicate] = [Not(later[0]), *within]
+    happened, censored = LabelIs(positive=True), LabelIs(positive=False)
+    return (*(And((happened, each)) for each in intervals), *(And((censored, each)) for each in intervals), later[-1])
 
 
 def _part(part: float) -> Fraction:

@@ -18,8 +18,6 @@ the test rejects.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +25,6 @@ from scipy import special
 
 from dpcore.errors import ConfigurationError, DataError, ShapeError
 from dpcore.numbers.distributions import quantile
-from dpcore.predicates.expressions import And, LabelAbove, LabelIs, Not, Predicate
 
 Floats = NDArray[np.float64]
 
@@ -348,15 +345,6 @@ def _not_rising(values: Floats, deviations: Floats) -> Floats:
             pool = ((mean * heavy + pool[0] * pool[1]) / both, both, size + pool[2])
         pools.append(pool)
     return np.array([mean for mean, _, size in pools for _ in range(size)])
-
-
-def cell_predicates(borders: Sequence[float]) -> tuple[Predicate, ...]:
-    """Whether a row is in each cell of a label with these ends of intervals: 2 J + 1, of which one holds."""
-    later: list[Predicate] = [LabelAbove(Fraction(border)) for border in borders]
-    within = [And((earlier, Not(end))) for earlier, end in pairwise(later)]
-    intervals: list[Predicate] = [Not(later[0]), *within]
-    happened, censored = LabelIs(positive=True), LabelIs(positive=False)
-    return (*(And((happened, each)) for each in intervals), *(And((censored, each)) for each in intervals), later[-1])
 
 
 def event_table(borders: Sequence[float], cells: dict[str, Sequence[float]], deviation: float) -> EventTable:

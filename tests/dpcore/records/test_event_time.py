@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpcore.errors import SchemaError
-from dpcore.evaluation.survival import cell_predicates
+from dpcore.estimators.hazards import cell_predicates
 from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.evaluation import sums
