@@ -6,8 +6,8 @@ others: no query and no estimator computes something else in silence.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,6 +92,11 @@ class DescribedLabel(ABC):
     def policies(self) -> tuple[Policy, ...]:
         """What the schema does with its unusual cells, empty ones first."""
 
+    @property
+    @abstractmethod
+    def lenient(self) -> Self:
+        """The same, but no cell is refused: a row whose label is not known is dropped."""
+
     @abstractmethod
     def encode(self, cells: Texts, form: Form) -> EncodedLabel:
         """The labels of cells, whose texts are in this form. Raises CellError if a policy refuses a cell."""
@@ -137,6 +142,11 @@ class Label(DescribedLabel):
         """What to call the classes, negative first: by all their texts, or "not " and the positive name."""
         positive = _EITHER.join(self.positive)
         return (f"not {positive}" if self.negative is None else _EITHER.join(self.negative)), positive
+
+    @property
+    def lenient(self) -> Self:
+        """With empty cells, and those in neither list, dropped."""
+        return replace(self, missing="zero-vector")
 
     def encode(self, cells: Texts, form: Form) -> EncodedLabel:
         """-1 or +1."""
@@ -192,6 +202,11 @@ class Classes(DescribedLabel):
         """For empty cells, and for those that are not among the values."""
         unlisted = Policy("unlisted", self.unlisted, "unlisted", "not among the values of the schema's label")
         return for_missing(self.missing), unlisted
+
+    @property
+    def lenient(self) -> Self:
+        """With empty and unlisted cells dropped."""
+        return replace(self, missing="zero-vector", unlisted="zero-vector")
 
     def encode(self, cells: Texts, form: Form) -> EncodedLabel:
         """The place of each cell's text among the values."""
