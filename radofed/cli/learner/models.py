@@ -294,7 +294,7 @@ def predict(
     Scores depend on the features only. The file of --output has the row's number, its score, its label as 1 or -1 and
     as the schema's text, and the probability of the positive label, if the model has probabilities.
 
-    Of several classes it has the label's text, and a score and a probability of each class. Errors are counted by class.
+    Of several classes it has the label's text, a score and a probability of each class. Errors are counted by class.
     """
     from dpcore.errors import ConfigurationError
     from learner.model import Model, count_errors
