@@ -264,7 +264,8 @@ class ScoreOfEachClass(Scoring):
     @property
     def rule(self) -> str:
         """The largest score."""
-        return f"has such a sum, a score, for each class of the label {self.label.column}, and says that of the largest"
+        of_each = f"has such a sum, a score, for each class of the label {self.label.column}"
+        return f"{of_each}, and says the class of the largest"
 
     def shape(self, d: int) -> tuple[int, ...]:
         """A row of weights for each class."""

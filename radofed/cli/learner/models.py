@@ -92,7 +92,7 @@ def train(output: Output, options: TrainOptions) -> Result:
 
 def _train_by_queries(output: Output, name: str, options: TrainOptions, file: Path) -> Result:
     """Train the estimator `name` by queries over the schema of a file."""
-    from learner.training import AskedTraining
+    from learner.training import AskedTraining, warning_of
     from radobase.schema_files import load_schema
     from radofed.planning.asked_queries import ask_whole
 
@@ -107,7 +107,7 @@ def _train_by_queries(output: Output, name: str, options: TrainOptions, file: Pa
     model, found = trained.model, trained.oracle.answers
     answers = len(found)
     rows = max(sum(answer.party_rows.values()) for answer in found)
-    data = {**_saved(output, model, trained.estimator, to), "answers": answers}
+    data = {**_saved(output, model, trained.estimator, warning_of(trained.estimator, found), to), "answers": answers}
     words = f"{to}: {name} over {amount(rows, 'row')}{_but_held_back(model)}, {answers} answer{'s' * (answers != 1)}"
     promised = [data["guarantee"]] if data["guarantee"] is not None else []
     return Result(data, in_lines([words, *promised, *model.statement.short_sentences()]))
@@ -117,10 +117,9 @@ def _but_held_back(model: "Model") -> str:
     return "" if model.held_back is None else f" less those held back, a share of {float(model.held_back):g}"
 
 
-def _saved(output: Output, model: "Model", estimator: Any, to: Path) -> dict[str, Any]:
-    """Save a model, print its estimator's warning, for example of separated rados, and return the JSON fields."""
+def _saved(output: Output, model: "Model", estimator: Any, warning: str | None, to: Path) -> dict[str, Any]:
+    """Save a model, print the warning of its training, for example of separated rados, and return the JSON fields."""
     model.save(to)
-    warning = getattr(estimator, "warning_", None)
     if warning is not None:
         output.note(f"warning: {warning}")
     data = {
@@ -140,7 +139,7 @@ def _train_on(output: Output, asked: TrainOptions, options: dict[str, Any]) -> R
     from learner.epoch_releases import EpochReleases
     from learner.estimators import make_estimator
     from learner.release import Release
-    from learner.training import fitted, model_of
+    from learner.training import fitted, model_of, warning_of
 
     name, to = asked.estimator, asked.to
     # Check the options before a release is loaded, which may be slow.
@@ -151,7 +150,7 @@ def _train_on(output: Output, asked: TrainOptions, options: dict[str, Any]) -> R
     output.note(f"training {name} on {loaded.contents} of {width} coordinates ...")
     estimator = fitted(loaded, name, **options)
     model = model_of(estimator, loaded, name)
-    data = _saved(output, model, estimator, to)
+    data = _saved(output, model, estimator, warning_of(estimator, loaded), to)
     return Result(data, f"{to}: {name} over {amount(loaded.cohort_rows, 'row')}{_but_held_back(model)}")
 
 

@@ -20,7 +20,7 @@ from learner.report.gathering import Sources, gather
 from learner.report.page import document
 from learner.report.sentences import BESIDE_AVERAGE
 from learner.shapes import every_shapes
-from learner.training import fitted, model_of
+from learner.training import fitted, model_of, warning_of
 from radobase.options import named_options
 from radobase.presentation.page import Document
 from radobase.presentation.svg import Drawing, bars
@@ -171,7 +171,7 @@ class Releases:
         while (file := self._models / f"{stem}-{number}.json").exists():
             number += 1
         model.save(file)
-        self._warnings[file.stem] = getattr(estimator, "warning_", None) or ""
+        self._warnings[file.stem] = warning_of(estimator, release) or ""
         return file.stem
 
     def _release_directory(self, name: str) -> Path:
