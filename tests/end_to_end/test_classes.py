@@ -223,7 +223,7 @@ def test_an_exported_model_scores_rows_without_this_program(federation, newton):
 REFUSED = [
     (("train", "--estimator", "naive-bayes", "-o", "x.json", "--epsilon", "1"), "naive-bayes learns a label of two"),
     (("query", "--design", "plain", "--rados", "20"), "needs a label of two classes"),
-    (("statistic", "y == 1", "--epsilon", "1"), "of several classes"),
+    (("statistic", "y == 1", "--epsilon", "1"), "has 4 classes, and no sign"),
     (("statistic", 'y == "fluu"', "--epsilon", "1"), "did you mean 'flu'"),
 ]
 
@@ -245,8 +245,8 @@ def test_a_statistic_and_a_selection_are_about_classes(federation, newton):
     asked = ('y == "sound"', 'y == "plague"')
     found = rado("learner", "statistic", *asked, *asking(federation), "--epsilon", "10", "--delta", "0")["data"]
     sound, plague = (each["estimate"] for each in found["estimates"])
-    assert sound == pytest.approx(ROWS["c"] / sum(ROWS.values()), abs=found["noise"])
-    assert abs(plague) <= found["noise"] < 0.05
+    assert sound == pytest.approx(ROWS["c"] / sum(ROWS.values()), abs=found["noise"] + 1e-9)
+    assert abs(plague) <= found["noise"] + 1e-9 < 0.05
     # A model with its classes the other way round is right far less often.
     model = Model.load(newton[0])
     worse = federation.root / "worse.json"
@@ -262,7 +262,7 @@ def checked(federation, name: str, text: str) -> str:
     data, kept = federation.directory(name) / "data.csv", (federation.directory(name) / "data.csv").read_text()
     data.write_text(text)
     try:
-        printed = rado("party", "check", "--config", str(member.config), code=4)
+        printed = rado("party", "check", "--config", str(member.config), code=1)
     finally:
         data.write_text(kept)
     return json.dumps(printed)
