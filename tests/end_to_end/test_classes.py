@@ -121,7 +121,7 @@ def test_classes_that_no_party_has_all_of_are_learned_in_rounds(federation, newt
     assert "'sound'" not in made["warning"]
     before = queries(federation)
     predicted = rado("learner", "predict", str(model), str(federation.root / "new.csv"))["data"]
-    assert predicted["error_rate"] < 0.1
+    assert predicted["error_rate"] < 0.2
     assert list(predicted["confusion"]) == list(NAMES)
     assert sum(predicted["predicted"].values()) == predicted["rows"] == 600
     # A training that is repeated reads its answers.
@@ -144,7 +144,7 @@ def test_one_release_of_moments_has_a_sum_for_each_class(federation):
     assert "'plague'" in made["warning"]
     new = str(federation.root / "new.csv")
     predicted = rado("learner", "predict", str(model), new, "-o", str(scores), "--id-column", "age")["data"]
-    assert predicted["error_rate"] < 0.1
+    assert predicted["error_rate"] < 0.2
     assert "softmax" in predicted["probability"]
     with scores.open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -181,7 +181,7 @@ def test_an_evaluation_counts_rows_by_class_and_predicted_class(federation, newt
     new, scores = str(federation.root / "new.csv"), federation.root / "calibrated.csv"
     assert "weights are clipped" in rado("learner", "predict", str(model), new)["data"]["probability"]
     predicted = rado("learner", "predict", str(calibrated), new, "-o", str(scores))["data"]
-    assert "'plague' is predicted" in predicted["probability"]
+    assert "for each predicted class the shares of all 4 classes" in predicted["probability"]
     with scores.open(newline="") as lines:
         for row in csv.DictReader(lines):
             assert sum(float(row[f"probability {name}"]) for name in NAMES) == pytest.approx(1.0, abs=1e-4)
