@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from dpcore.records.schema import Schema
@@ -254,6 +255,50 @@ def test_a_statistic_and_a_selection_are_about_classes(federation, newton):
     files = ("--model", str(worse), "--model", str(newton[0]))
     chosen = rado("learner", "select", *files, *config(federation), "--epsilon", "20")["data"]
     assert chosen["chosen"] == str(newton[0])
+
+
+MAP = """map_version = 1
+[[terms]]
+name = "ages"
+hats = "age"
+knots = [0, 30, 60, 100]
+[[terms]]
+column = "fever"
+[[terms]]
+name = "smokes"
+column = "smoker"
+[[terms]]
+product = ["ages", "smokes"]
+"""
+
+
+@pytest.mark.more
+def test_a_model_over_a_feature_map_has_all_that_a_linear_one_has(federation):
+    file, model = federation.root / "map.toml", federation.root / "mapped.json"
+    file.write_text(MAP)
+    asked = rado(
+        "learner", "query", *asking(federation), "--map", str(file), "--design", "moments", "--epsilon", "30"
+    )["data"]  # fmt: skip
+    rado("learner", "train", asked["release"], "--estimator", "mean-variance", "-o", str(model))
+    made, new = Model.load(model), str(federation.root / "new.csv")
+    assert made.theta.shape == (len(NAMES), made.feature_map.d)
+    assert rado("learner", "predict", str(model), new)["data"]["error_rate"] < 0.2
+    # It was trained on these rows, so nothing is said about new ones.
+    found = rado("learner", "evaluate", str(model), *config(federation), "--epsilon", "20")["data"]
+    counted = np.array([[found["confusion"][name][other] for other in NAMES] for name in NAMES])
+    assert np.abs(counted - confusion(federation, made)).max() <= found["cell_half_width"] + 1
+    assert found["error"]["on_distribution"] is None
+    exported = federation.root / "mapped-units.json"
+    rado("learner", "export", str(model), "-o", str(exported))
+    assert [len(score["weights"]) for score in json.loads(exported.read_text())["scores"]] == [6] * len(NAMES)
+    shown = rado("learner", "picture", str(model), "--of", "cold", "-o", str(federation.root / "cold.html"))["data"]
+    assert ["age", "smoker"] in [shape["features"] for shape in shown["ranking"]]
+    pipeline = made.to_sklearn()
+    with (federation.root / "new.csv").open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    frame = pa.table({name: [row[name] for row in rows] for name in ("age", "fever", "smoker")})
+    codes = made.predicted(made.scores(made.schema.encode(frame).x))
+    assert pipeline.predict(frame).tolist() == [NAMES[code] for code in codes]
 
 
 def checked(federation, name: str, text: str) -> str:
