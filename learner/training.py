@@ -17,7 +17,6 @@ from dpcore.declared import values_of
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.moments_discriminant import synthetic_rados as draw_synthetic
 from dpcore.numbers.processors import one_blas_thread
-from dpcore.queries.class_moments import ClassMomentsQuery
 from dpcore.rados.distribution import ClassMoments
 from dpcore.records.features import several_classes, two_classes
 from dpcore.records.held_back import Part
@@ -158,11 +157,10 @@ def warning_of(estimator: Any, answers: Sequence[Answer] | Sample) -> str | None
     answers: what it was trained on, asked or released.
     """
     found = [warning] if (warning := getattr(estimator, "warning_", None)) else []
-    sums = [answers] if isinstance(answers, Sample) else answers
-    first = next((one for one in sums if isinstance(one.query.kind, ClassMomentsQuery)), None)
-    if first is not None:
-        moments = _class_moments(first)
-        label = several_classes(first.query.schema.label, "a sum for each class")
+    sums = [answers] if isinstance(answers, Sample) else [one for one in answers if isinstance(one, Sample)]
+    first = next((one for one in sums if one.query.kind.learned_as == "moments"), None)
+    if first is not None and isinstance(moments := first.moments, ClassMoments):
+        label = several_classes(first.schema.label, "a sum for each class")
         width = CERTAIN * moments.sum_noise
         hidden = [
             f"{name!r} at most about {math.ceil(max(size, 0.0) + width)}"
@@ -175,18 +173,6 @@ def warning_of(estimator: Any, answers: Sequence[Answer] | Sample) -> str | None
                 f"{', '.join(hidden)}. The model says little about them"
             )
     return "; ".join(found) or None
-
-
-def _class_moments(answer: Answer | Sample) -> ClassMoments:
-    if isinstance(answer, Sample):
-        found: Any = answer.moments
-    else:
-        kind, bits, rows = answer.query.kind, answer.query.encoding.fraction_bits, answer.party_rows
-        assert isinstance(kind, ClassMomentsQuery), "the caller looks for one"
-        parties, part = len(rows), answer.query.held_back
-        found = kind.moments(answer.integers, bits, rows=sum(rows.values()), parties=parties, held_back=part)
-    assert isinstance(found, ClassMoments), "a query for class moments has such"
-    return found
 
 
 def digest_of(oracle: BudgetedOracle) -> bytes:
