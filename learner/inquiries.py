@@ -14,7 +14,6 @@ from dpcore.evaluation.descriptive.crosstab import Crosstab
 from dpcore.evaluation.descriptive.description import Describe
 from dpcore.evaluation.descriptive.inquiry import CountsInquiry, Inquiry
 from dpcore.evaluation.descriptive.result import Result
-from dpcore.queries.moments import MomentsQuery
 from learner.federation import estimates_of
 from learner.release import Release
 from radobase.printing import json_text
@@ -82,10 +81,10 @@ def result_of(inquiry: Inquiry, release: Release) -> Result:
                 raise ConfigurationError(_OTHER)
             found = inquiry.read(schema, estimates_of(release))
         case Correlate():
-            asked = inquiry.norm_bound(schema), inquiry.feature_map(schema)
-            if not isinstance(query.kind, MomentsQuery) or (query.kind.clip.norm_bound, query.feature_map) != asked:
+            asked, moments = (float(inquiry.norm_bound(schema)), inquiry.feature_map(schema)), release.moments
+            if (moments.norm_bound, query.feature_map) != asked:
                 raise ConfigurationError(_OTHER)
-            found = inquiry.read_moments(schema, release.moments)
+            found = inquiry.read_moments(schema, moments)
         case _:
             raise AssertionError(inquiry)
     return found.with_privacy(release.statement)

@@ -1,16 +1,19 @@
 """Correlations and principal components of numbers, booleans and the label, from one release of moments.
 
 Of coordinates in [-1, 1], with noisy sums of products P and of values S over n rows: C = P / n - (S / n)(S / n)^T, and
-r_jk = C_jk / sqrt(C_jj C_kk). No record is clipped: the norm bound is that of the longest. The square of a boolean, and
-of the label, is 1 in each row, and needs no answer.
+r_jk = C_jk / sqrt(C_jj C_kk).
+
+No record is clipped: the norm bound is that of the longest. The square of a boolean, and of the label, is 1 in each
+row, and needs no answer.
 
 The interval of r is by its linear part:
 
 - the noise of the five sums that r depends on, which is independent;
 
-- the sample: with both columns in units of their deviations, the linear part of one row is u v - r (u^2 + v^2) / 2. Its
-  mean square is at most (min(a, b) + |r| (a + b) / 2)^2 by Minkowski, with a and b the largest |u| and |v| that the
-  bounds allow, since E[u^4] <= a^2 and E[u^2 v^2] <= min(a, b)^2. No distribution is assumed.
+- the sample: with both columns in units of their deviations, the linear part of one row is u v - r (u^2 + v^2) / 2.
+
+Its mean square is at most (min(a, b) + |r| (a + b) / 2)^2 by Minkowski, with a and b the largest |u| and |v| that the
+bounds allow, since E[u^4] <= a^2 and E[u^2 v^2] <= min(a, b)^2. No distribution is assumed.
 """
 
 import math
@@ -32,7 +35,7 @@ from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.queries.moments import norm_bound_of
 from dpcore.rados.distribution import Moments
 from dpcore.records.feature_map import Column, FeatureMap, Term
-from dpcore.records.features import CategoryFeature, two_classes
+from dpcore.records.features import two_classes
 from dpcore.records.schema import Schema
 
 CORRELATION, COMPONENT, LOADING = "correlation", "component", "loading"
@@ -79,7 +82,7 @@ class Correlate(Inquiry):
             raise ConfigurationError(
                 f"{odd!r} is a category, which has no correlation: leave it out, and see `rado learner crosstab`"
             )
-        own = [each.name for each in schema.groups if not isinstance(each, CategoryFeature)]
+        own = [each.name for each in schema.groups if each.name not in categories]
         chosen = self.columns or (*own, label)
         return (*(name for name in chosen if name != label), *([label] if label in chosen else []))
 

@@ -1,10 +1,11 @@
 """A test of independence in a table of noisy counts, which holds its level: the noise is part of what it expects.
 
 The statistic is sum (X - E)^2 / (E + D^2) over cells, X the noisy counts, D the noise's standard deviation and E the
-expected counts of the noisy margins, at least 0. Its distribution is that of tables that are made up: rows drawn
-independently by those margins, with the same noise, and measured as the real one. This is the Monte Carlo test of
-Gaboardi, Lim, Rogers and Vadhan (ICML 2016, Algorithm 2, MCIndep), with a statistic whose terms stay bounded where
-noise is larger than the expected count. A chi-square test that takes noisy counts for exact rejects too often.
+expected counts of the noisy margins, at least 0. A term stays bounded where noise is larger than the expected count.
+
+Its distribution is that of tables that are made up: rows drawn independently by those margins, with the same noise,
+measured as the real one. It is the Monte Carlo test of Gaboardi, Lim, Rogers and Vadhan (ICML 2016, MCIndep), with
+another statistic. A chi-square test that takes noisy counts for exact rejects too often.
 
 `tests/statistical/test_descriptive.py` measures its level under independence.
 """

@@ -28,6 +28,9 @@ TANGENTS = 64
 _SLACK = 1.0 / TANGENTS**2
 """At most so much is g below the square."""
 
+_NO_NOISE = CellNoise(0.0, math.inf)
+"""The sample alone, whose limit is normal."""
+
 Range = tuple[float, float]
 
 
@@ -99,7 +102,7 @@ class Spread:
         return self.noise.deviation * math.sqrt(1.0 / 16.0 + by_total**2 + by_count**2) / self.count
 
     def _deviations(self, failure: float) -> float:
-        return self.noise.deviations(1, failure)
+        return (self.noise if self.noise.deviation > 0.0 else _NO_NOISE).deviations(1, failure)
 
     def _noise(self, failure: float) -> float:
         return self.noise.half_width(1, failure)
