@@ -250,7 +250,7 @@ def _matrix(names: Sequence[str], figures: Sequence[Figure]) -> Iterator[Table]:
             estimate, interval = by_pair[name, other].words
             cells.append(f"{estimate} ({interval})" if interval else estimate)
         rows.append((name, *cells))
-    yield Table("correlations", ("", *names[:-1]), tuple(rows[1:]), tuple(range(1, len(names))))
+    yield Table("correlations", ("column", *names[:-1]), tuple(rows[1:]), tuple(range(1, len(names))))
 
 
 def _components_table(names: Sequence[str], figures: Sequence[Figure]) -> Iterator[Table]:
