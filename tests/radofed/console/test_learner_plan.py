@@ -164,7 +164,7 @@ def test_an_inquiry_that_cannot_be_measured_is_refused_where_it_is_planned(plan)
         ({"columns": HTML, "epsilon": "1"}, HTML),
         ({"columns": "age"}, "give the --epsilon"),
     ):
-        assert words in plan("describe", **fields).text("[role=alert]")
+        assert words in plan("describe", **fields).text(role="alert")
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_what_is_not_possible_says_what_would_work(plan, member):
 
 
 def test_what_is_missing_to_ask_is_said_and_nothing_is_asked(plan, browse_plan, member):
-    for what, more in (("newton", {}), ("statistic", {"statistic": "y == 1"})):
+    for what, more in (("newton", {}), ("statistic", {"statistic": "y == 1"}), ("describe", {"columns": "age"})):
         assert "rado learner keygen" in plan(what, do="ask", epsilon="1", **more).text(role="alert")
     page = browse_plan("moments", epsilon="1", do="ask")
     assert "rado learner keygen" in page.inner_text("[role=alert]")
