@@ -65,9 +65,14 @@ def train(release: Sample, estimator_name: str, *, synthetic_rados: int | None =
     return model_of(estimator, release, estimator_name)
 
 
+def learns(estimator_name: str, schema: Schema) -> bool:
+    """Whether the estimator learns the schema's label."""
+    return not schema.label.classes or estimator_name in SEVERAL_CLASSES
+
+
 def check_learns(estimator_name: str, schema: Schema) -> None:
     """Raise ConfigurationError, before anything is asked, if the estimator does not learn the schema's label."""
-    if schema.label.classes and estimator_name not in SEVERAL_CLASSES:
+    if not learns(estimator_name, schema):
         raise ConfigurationError(several_classes_refused(estimator_name, schema.label))
 
 

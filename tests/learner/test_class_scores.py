@@ -16,8 +16,11 @@ from dpcore.evaluation.class_evaluation import ClassEvaluation, evaluate_classes
 from dpcore.evaluation.options import EvaluationOptions
 from dpcore.predicates.evaluation import sums
 from dpcore.records.encoding import store
+from dpcore.records.features.labels import LABEL_TYPES
 from dpcore.records.records import Records
+from learner import scoring
 from learner.model import Model, predict
+from learner.report import measured
 from learner.report.measured import OwnRows
 from learner.scoring import OneScore, scoring_of
 from learner.shapes import every_shapes, shapes_of
@@ -236,15 +239,19 @@ def test_what_is_right_counts_right_predictions():
     assert count == np.count_nonzero(made.predicted(made.scores(x)) == codes)
 
 
+def test_every_type_of_label_has_a_scoring_and_evaluations_to_read():
+    assert set(scoring._OF_TYPE) == set(measured._FILES) == set(LABEL_TYPES)
+
+
 def test_options_of_bins_are_refused_for_classes():
-    scoring = class_model().scoring
-    scoring.check_evaluation(OPTIONS)
+    of_classes = class_model().scoring
+    of_classes.check_evaluation(OPTIONS)
     for options, said in (
         (EvaluationOptions(bins=10), "--bins"),
         (EvaluationOptions(scale=2.0), "--scale"),
         (EvaluationOptions(edges_part=Fraction(1, 4)), "--edges-part"),
     ):
         with pytest.raises(ConfigurationError, match=f"{said} is about bins of the one score"):
-            scoring.check_evaluation(options)
+            of_classes.check_evaluation(options)
         scoring_of(two_class_model().schema.label).check_evaluation(options)
     assert isinstance(two_class_model().scoring, OneScore)
