@@ -18,7 +18,7 @@ from dpcore.numbers.rationals import exact_number
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.encoding import Change, changes, summed, why_unusable
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.features import two_classes
+from dpcore.records.features import Target, two_classes
 from dpcore.records.schema import Schema
 from learner import export
 from learner.score_parts import Explanation, LinearScore, explain
@@ -56,6 +56,14 @@ DIGEST_BYTES = 32
 _MODEL = FileKind(with_remedy("give the file that `train` wrote, or train again", ModelError), limit_bytes=32 << 20)
 
 
+Link = Literal["identity", "log"]
+
+
+def link_of(estimator: str, target: Target) -> Link:
+    """What makes predictions of scores: of counts newton's are logarithms of rates, every other score is t."""
+    return "log" if target.coding.kind == "count" and estimator == "newton" else "identity"
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
     """A linear classifier over rows as `schema` encodes them, mapped first if there is a feature map.
@@ -88,7 +96,8 @@ class Model:
         theta = np.array(self.theta, dtype=np.float64)
         if self.feature_map is not None:
             self.feature_map.check(self.schema)
-        if theta.shape != self.scoring.shape(len(self.names)):
+        classes = self.schema.label.classes
+        if theta.shape != ((classes, len(self.names)) if classes else (len(self.names),)):
             raise ShapeError(f"theta has shape {theta.shape} and rows have {len(self.names)} coordinates; train again")
         if not np.isfinite(theta).all():
             raise ModelError("theta is not finite; train again with other options")
@@ -333,7 +342,7 @@ def count_errors(model: Model, path: Any) -> Errors:
     Raises DataError as radobase.tables.tables does, also if there is no label column.
     """
     label = model.schema.label
-    lenient = replace(model.schema, label=label.lenient)
+    lenient = replace(model.schema, label=label.lenient())
     wrong = compared = rows = 0
     confusion = np.zeros((label.classes, label.classes), dtype=np.int64)
     tallies = []

@@ -22,7 +22,7 @@ from dpcore.records.features import several_classes, two_classes
 from dpcore.records.held_back import Part
 from dpcore.records.schema import Schema
 from learner.epoch_releases import EpochReleases
-from learner.estimators import FROM_RELEASES, SEVERAL_CLASSES, class_of, make_estimator, several_classes_refused
+from learner.estimators import FROM_RELEASES, class_of, make_estimator, refused_by_name
 from learner.federation import Answer, AnswerSource, BudgetedOracle, Federation
 from learner.model import Model
 from learner.release import Release
@@ -67,13 +67,13 @@ def train(release: Sample, estimator_name: str, *, synthetic_rados: int | None =
 
 def learns(estimator_name: str, schema: Schema) -> bool:
     """Whether the estimator learns the schema's label."""
-    return not schema.label.classes or estimator_name in SEVERAL_CLASSES
+    return refused_by_name(estimator_name, schema.label) is None
 
 
 def check_learns(estimator_name: str, schema: Schema) -> None:
     """Raise ConfigurationError, before anything is asked, if the estimator does not learn the schema's label."""
-    if not learns(estimator_name, schema):
-        raise ConfigurationError(several_classes_refused(estimator_name, schema.label))
+    if (sentence := refused_by_name(estimator_name, schema.label)) is not None:
+        raise ConfigurationError(sentence)
 
 
 def model_of(estimator: Any, release: Sample, estimator_name: str) -> Model:

@@ -303,7 +303,7 @@ class OwnRows:
             np.concatenate([block.features for block in blocks]),
             np.concatenate([block.labels for block in blocks]),
             usable,
-            classes=schema.label.classes,
+            coding=schema.label.coding,
         )
 
     @property

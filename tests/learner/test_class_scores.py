@@ -11,11 +11,13 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 import pytest
 
-from dpcore.errors import ConfigurationError, ModelError
+from dpcore.errors import ConfigurationError, ModelError, SchemaError
 from dpcore.evaluation.class_evaluation import ClassEvaluation, evaluate_classes
 from dpcore.evaluation.options import EvaluationOptions
 from dpcore.predicates.evaluation import sums
+from dpcore.records.coding import class_codes
 from dpcore.records.encoding import store
+from dpcore.records.features import Number
 from dpcore.records.features.labels import LABEL_TYPES
 from dpcore.records.records import Records
 from learner import scoring
@@ -234,13 +236,20 @@ def test_a_calibration_of_other_scores_is_refused():
 def test_what_is_right_counts_right_predictions():
     made, x = class_model(), rows(300, 2)
     codes = np.random.default_rng(8).integers(0, 3, 300).astype(np.int8)
-    records = Records(store(x), codes, np.ones(300, dtype=bool), classes=3).mapped(made.feature_map)
+    records = Records(store(x), codes, np.ones(300, dtype=bool), coding=class_codes(3)).mapped(made.feature_map)
     (count,) = sums([made.scoring.is_right(made)], made.schema, records, 0)
     assert count == np.count_nonzero(made.predicted(made.scores(x)) == codes)
 
 
-def test_every_type_of_label_has_a_scoring_and_evaluations_to_read():
-    assert set(scoring._OF_TYPE) == set(measured._FILES) == set(LABEL_TYPES)
+def test_a_label_without_a_scoring_has_no_predictions():
+    """Its models are kept: nothing that was paid for is lost."""
+    assert set(scoring._OF_TYPE) == set(measured._FILES) <= set(LABEL_TYPES)
+    label = Number(column="weight", lower=0.0, upper=9.0)
+    plain = two_class_model(mapped=False)
+    made = replace(plain, schema=replace(plain.schema, label=label))
+    for use in (lambda: made.scoring, lambda: made.explain(ROW), lambda: predict(made, frame()), made.to_sklearn):
+        with pytest.raises(SchemaError, match="no prediction, report or export of them yet"):
+            use()
 
 
 def test_options_of_bins_are_refused_for_classes():

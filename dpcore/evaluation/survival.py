@@ -11,7 +11,7 @@ The estimate is the life table's (Cutler and Ederer, Journal of Chronic Diseases
 interval count half. Deviations are of first order in the cells, whose variances are the cell (sampling, as in
 Greenwood's formula: S does not change if all cells are scaled) plus the noise's.
 
-No theorem says that intervals hold: tests/dpcore/statistics/test_survival.py measures how often they do, and how often
+No theorem says that intervals hold: tests/dpcore/evaluation/test_survival.py measures how often they do, and how often
 the test rejects.
 """
 
