@@ -96,7 +96,8 @@ class Model:
         theta = np.array(self.theta, dtype=np.float64)
         if self.feature_map is not None:
             self.feature_map.check(self.schema)
-        if theta.shape != self.scoring.shape(len(self.names)):
+        classes = self.schema.label.classes
+        if theta.shape != ((classes, len(self.names)) if classes else (len(self.names),)):
             raise ShapeError(f"theta has shape {theta.shape} and rows have {len(self.names)} coordinates; train again")
         if not np.isfinite(theta).all():
             raise ModelError("theta is not finite; train again with other options")
@@ -341,7 +342,7 @@ def count_errors(model: Model, path: Any) -> Errors:
     Raises DataError as radobase.tables.tables does, also if there is no label column.
     """
     label = model.schema.label
-    lenient = replace(model.schema, label=label.lenient)
+    lenient = replace(model.schema, label=label.lenient())
     wrong = compared = rows = 0
     confusion = np.zeros((label.classes, label.classes), dtype=np.int64)
     tallies = []

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.errors import ConfigurationError
+from dpcore.errors import ConfigurationError, SchemaError
 from dpcore.records.features import Classes, Label, Target, nearest
 from learner.estimators import LOG_ODDS, LOG_ODDS_OF_CLASSES
 
@@ -68,10 +68,6 @@ class Scoring(ABC):
     @abstractmethod
     def codes(self) -> tuple[int, ...]:
         """The codes of `texts`."""
-
-    @abstractmethod
-    def shape(self, d: int) -> tuple[int, ...]:
-        """That of the weights of a model of d coordinates."""
 
     @abstractmethod
     def predicted(self, scores: Floats) -> NDArray[np.int8]:
@@ -166,10 +162,6 @@ class OneScore(Scoring):
     def rule(self) -> str:
         """Positive above 0."""
         return f'says "{self.names[0]}" for the label {self.label.column} if the sum, the score, is above 0'
-
-    def shape(self, d: int) -> tuple[int, ...]:
-        """One row of weights."""
-        return (d,)
 
     def predicted(self, scores: Floats) -> NDArray[np.int8]:
         """1, or -1, which a score of zero has."""
@@ -267,10 +259,6 @@ class ScoreOfEachClass(Scoring):
         of_each = f"has such a sum, a score, for each class of the label {self.label.column}"
         return f"{of_each}, and says the class of the largest"
 
-    def shape(self, d: int) -> tuple[int, ...]:
-        """A row of weights for each class."""
-        return (self.label.classes, d)
-
     def predicted(self, scores: Floats) -> NDArray[np.int8]:
         """The class of the largest score, the first of equal ones."""
         return np.asarray(scores.argmax(axis=1), dtype=np.int8)
@@ -358,7 +346,12 @@ _OF_TYPE: Mapping[str, type[OneScore | ScoreOfEachClass]] = {Label.type: OneScor
 
 
 def scoring_of(label: Target) -> Scoring:
-    """What scores say of this label."""
+    """What scores say of this label. Raises SchemaError for a type that has no scoring yet."""
+    if label.type not in _OF_TYPE:
+        raise SchemaError(
+            f"models of {label.column!r}, a label of {label.words}, are kept with their weights: what scores say is "
+            "not computed, so there is no prediction, report or export of them yet"
+        )
     return _OF_TYPE[label.type](label)  # type: ignore[arg-type]  # the class of the label's own type
 
 

@@ -65,6 +65,11 @@ def train(release: Sample, estimator_name: str, *, synthetic_rados: int | None =
     return model_of(estimator, release, estimator_name)
 
 
+def learns(estimator_name: str, schema: Schema) -> bool:
+    """Whether the estimator learns the schema's label."""
+    return refused_by_name(estimator_name, schema.label) is None
+
+
 def check_learns(estimator_name: str, schema: Schema) -> None:
     """Raise ConfigurationError, before anything is asked, if the estimator does not learn the schema's label."""
     if (sentence := refused_by_name(estimator_name, schema.label)) is not None:

@@ -21,6 +21,8 @@ from radofed.node_config import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA as TWO_CLASSES
 from tests.federation.processes import ProcessFederation, rado
 from tests.html_page import check_that_it_can_be_followed, check_that_it_loads_nothing
+from tests.radofed.console.consoles import console, sent
+from tests.radofed.console.serving import Caller
 from tests.waiting import HANG_S, wait_until
 
 NAMES = ("cold", "flu", "sound", "plague")
@@ -255,6 +257,25 @@ def test_a_statistic_and_a_selection_are_about_classes(federation, newton):
     files = ("--model", str(worse), "--model", str(newton[0]))
     chosen = rado("learner", "select", *files, *config(federation), "--epsilon", "20")["data"]
     assert chosen["chosen"] == str(newton[0])
+
+
+@pytest.mark.more
+def test_the_console_trains_on_a_release_of_classes(federation, tmp_path):
+    asked = rado("learner", "query", *asking(federation), "--design", "moments", "--epsilon", "35")["data"]
+    name = Path(asked["release"]).name
+    with console(federation.learner.config, tmp_path / "log") as opening:
+        caller = Caller(opening.link)
+        assert caller.enter() == 303
+        page = sent(caller, f"releases/{name}")
+        assert page.text("option").split() == ["mean-variance"]
+        form = {"csrf": page.values["csrf"], "estimator": "mean-variance", "option": ""}
+        status, headers, _ = caller.ask(f"releases/{name}", method="POST", form=form)
+        assert status == 303
+        made = sent(caller, f"models/{headers['location'].rsplit('/', 1)[1]}")
+        text = made.text("main")
+        assert "'plague' at most about" in text
+        assert "for each class of the label ailment, and says the class of the largest" in text
+        assert "epsilon" in sent(caller, f"releases/{name}/report").text("main")
 
 
 MAP = """map_version = 1

@@ -11,14 +11,18 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 import pytest
 
-from dpcore.errors import ConfigurationError, ModelError
+from dpcore.errors import ConfigurationError, ModelError, SchemaError
 from dpcore.evaluation.class_evaluation import ClassEvaluation, evaluate_classes
 from dpcore.evaluation.options import EvaluationOptions
 from dpcore.predicates.evaluation import sums
 from dpcore.records.coding import class_codes
 from dpcore.records.encoding import store
+from dpcore.records.features import Number
+from dpcore.records.features.labels import LABEL_TYPES
 from dpcore.records.records import Records
+from learner import scoring
 from learner.model import Model, predict
+from learner.report import measured
 from learner.report.measured import OwnRows
 from learner.scoring import OneScore, scoring_of
 from learner.shapes import every_shapes, shapes_of
@@ -237,15 +241,26 @@ def test_what_is_right_counts_right_predictions():
     assert count == np.count_nonzero(made.predicted(made.scores(x)) == codes)
 
 
+def test_a_label_without_a_scoring_has_no_predictions():
+    """Its models are kept: nothing that was paid for is lost."""
+    assert set(scoring._OF_TYPE) == set(measured._FILES) <= set(LABEL_TYPES)
+    label = Number(column="weight", lower=0.0, upper=9.0)
+    plain = two_class_model(mapped=False)
+    made = replace(plain, schema=replace(plain.schema, label=label))
+    for use in (lambda: made.scoring, lambda: made.explain(ROW), lambda: predict(made, frame()), made.to_sklearn):
+        with pytest.raises(SchemaError, match="no prediction, report or export of them yet"):
+            use()
+
+
 def test_options_of_bins_are_refused_for_classes():
-    scoring = class_model().scoring
-    scoring.check_evaluation(OPTIONS)
+    of_classes = class_model().scoring
+    of_classes.check_evaluation(OPTIONS)
     for options, said in (
         (EvaluationOptions(bins=10), "--bins"),
         (EvaluationOptions(scale=2.0), "--scale"),
         (EvaluationOptions(edges_part=Fraction(1, 4)), "--edges-part"),
     ):
         with pytest.raises(ConfigurationError, match=f"{said} is about bins of the one score"):
-            scoring.check_evaluation(options)
+            of_classes.check_evaluation(options)
         scoring_of(two_class_model().schema.label).check_evaluation(options)
     assert isinstance(two_class_model().scoring, OneScore)

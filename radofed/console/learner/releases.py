@@ -21,7 +21,7 @@ from learner.report.gathering import Sources, gather
 from learner.report.page import document
 from learner.report.sentences import BESIDE_AVERAGE
 from learner.shapes import every_shapes
-from learner.training import fitted, model_of, warning_of
+from learner.training import fitted, learns, model_of, warning_of
 from radobase.options import named_options
 from radobase.presentation.page import Document
 from radobase.presentation.svg import Drawing, bars
@@ -144,13 +144,14 @@ class Releases:
         directory = self._release_directory(name)
         release = Release.load(directory)
         learned_as = release.query.kind.learned_as
-        method = None if learned_as is None else _METHODS[learned_as]
+        method = "" if learned_as is None else _METHODS[learned_as]
+        known = [name for name in FROM_RELEASES if method and learns(name, release.schema)]
         values = {
             "name": name,
             "directory": directory,
             "release": release,
             "sentences": release.statement.sentences(),
-            "estimators": [] if method is None else [each for each in FROM_RELEASES if hasattr(class_of(each), method)],
+            "estimators": [each for each in known if hasattr(class_of(each), method)],
             "entered": entered,
             "fault": fault,
             **_estimates(release),
