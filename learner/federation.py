@@ -487,7 +487,7 @@ class BudgetedOracle:
         answer = self._answer(self._plan(request), part)
         kind, bits = _kind(answer.query, GradientQuery), answer.query.encoding.fraction_bits
         rows, parties = rows_about(answer), len(answer.party_rows)
-        sigma = kind.share_sigma * float(np.sqrt(parties))
+        sigma = kind.shares.deviation(parties)
         return GradientEstimate(
             mean=kind.decode(answer.integers, bits) / rows,
             deviation=float(np.ldexp(sigma, -(bits + WEIGHT_BITS))) / rows,
