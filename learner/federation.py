@@ -532,7 +532,11 @@ class BudgetedOracle:
         """A release that uses this part of the budget, for parties as in another query."""
         honest = like.honest_parties
         request = StatisticRequest(self.schema, (Constant(True),), pure=self._delta == 0, **self._options(part))
-        return CountedRelease(request.kind(honest, ()), party_rows, self.schema, request.setting(honest))
+        kind = request.kind(honest, ())
+        if like.kind.cohorts is not None:
+            # Against the learner alone, noise of the cohort that answers costs more than that of the smallest one.
+            kind = kind.following(like.kind.cohorts)
+        return CountedRelease(kind, party_rows, self.schema, request.setting(honest))
 
     def _counted_at(self) -> Fraction:
         # With only Laplace noise, the figure does not depend on this delta.

@@ -22,6 +22,8 @@ from functools import lru_cache
 from dpcore.errors import PlanError
 from dpcore.randomness.noise import MOST_SHARES, SMALLEST_SHARE_SIGMA
 
+MOST_PARTIES = 4096
+"""The largest cohort whose noise may follow it: every size is checked when a query is read."""
 MOST_LAPLACE_DRAWS = 64
 """The most pairs of variables of which a top-up of Laplace noise is made."""
 
@@ -38,9 +40,10 @@ class Cohorts:
     """How many parties answered, for figures about their noise alone; None if it is not known yet."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.honest <= self.smallest <= self.largest:
+        if not 1 <= self.honest <= self.smallest <= self.largest <= MOST_PARTIES:
             raise PlanError(
-                f"{self.honest} honest parties in cohorts of {self.smallest} to {self.largest}: give ascending numbers"
+                f"{self.honest} honest parties in cohorts of {self.smallest} to {self.largest}: give ascending numbers "
+                f"up to {MOST_PARTIES}"
             )
 
     @property
@@ -72,16 +75,9 @@ class Cohorts:
         """The sum a^2 + b_N^2, of what one party adds in a cohort of N parties; (N - c) of it are at least h s^2."""
         return self.first_share(share_sigma) ** 2 + self.top_up(share_sigma, parties) ** 2
 
-    def check_fits(self, share_sigma: int) -> None:
-        """Raise PlanError if some cohort's noise is more than that of N_max shares of s, for which slots are planned.
-
-        Rounding up can do that to noise of few units in cohorts of many parties.
-        """
-        if not _fits(self, share_sigma):
-            raise PlanError(
-                f"a share of {share_sigma} units is too small to be divided for cohorts of {self.smallest} to "
-                f"{self.largest} parties: raise fraction_bits, or ask for the noise of the smallest cohort"
-            )
+    def most_variance(self, share_sigma: int) -> int:
+        """The largest variance of a total's noise, N (a^2 + b_N^2), over all cohorts."""
+        return _most_variance(self, share_sigma)
 
     def polya_top_up(self, parties: int) -> Fraction:
         """1 / (N - c) - 1 / (N_max - c): how much more of the noise one party adds if only N parties answer."""
@@ -99,11 +95,9 @@ class Cohorts:
 
 
 @lru_cache(maxsize=1024)
-def _fits(cohorts: Cohorts, share_sigma: int) -> bool:
-    """See `Cohorts.check_fits`: variance proxies add, so N_max s^2 bounds the tails of every cohort's total."""
-    most = cohorts.largest * share_sigma**2
+def _most_variance(cohorts: Cohorts, share_sigma: int) -> int:
     sizes = range(cohorts.smallest, cohorts.largest + 1)
-    return all(parties * cohorts.share_variance(share_sigma, parties) <= most for parties in sizes)
+    return max(parties * cohorts.share_variance(share_sigma, parties) for parties in sizes)
 
 
 def _root_above(numerator: int, denominator: int) -> int:

@@ -29,6 +29,7 @@ from dpcore.randomness.noise import (
     discrete_gaussian,
     laplace_share,
     tail_bound,
+    tail_of_variance,
 )
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.clipping import Clip
@@ -291,8 +292,6 @@ class GaussianShares:
 
     def __post_init__(self) -> None:
         check_share(self.share_sigma)
-        if self.cohorts is not None:
-            self.cohorts.check_fits(self.share_sigma)
 
     def draw(self, count: int, random: RandomSource) -> NDArray[np.int64]:
         """One party's shares of `count` values, for the largest cohort if there are `cohorts`: int64 (count,)."""
@@ -307,18 +306,25 @@ class GaussianShares:
     def tail_bound(self, parties: int, values: int) -> int:
         """A magnitude that any of `values` totals exceeds with a probability of at most 2^-64 overall.
 
-        With `cohorts` that of all of them (`Cohorts.check_fits`); parties: those of the largest one.
+        With `cohorts` in each of them; parties: those of the largest one.
         """
         _check_counts(parties, values)
-        return tail_bound(self.share_sigma, parties, values)
+        if self.cohorts is None:
+            return tail_bound(self.share_sigma, parties, values)
+        return tail_of_variance(self.cohorts.most_variance(self.share_sigma), values)
 
     def deviation(self, parties: int) -> float:
         """The total's standard deviation, integer units: a share's variance is s^2 up to a relative 2^-200."""
         _check_counts(parties, 1)
         if self.cohorts is None:
             return self.share_sigma * math.sqrt(parties)
-        variance = self.cohorts.share_variance(self.share_sigma, self.cohorts.nearest(parties))
-        return math.sqrt(parties * variance)
+        return math.sqrt(self.variance(parties))
+
+    def variance(self, parties: int) -> int:
+        """Its square, the sum of the samples' parameters."""
+        if self.cohorts is None:
+            return parties * self.share_sigma**2
+        return parties * self.cohorts.share_variance(self.share_sigma, self.cohorts.nearest(parties))
 
     def log_ratio(self, parties: int) -> float:
         """The lambda at which a total's mass is at most e^lambda phi_sigma(z) (docs/explanation/proofs.md)."""

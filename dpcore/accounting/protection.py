@@ -422,10 +422,11 @@ class LaplaceProtection(NoiseProtection):
 
     def distribution(self, rows: int, *, shares: int) -> PureLoss:
         """The pure epsilon; shares beyond those that make up the noise are post-processing."""
-        if shares < self.noise.shares:
-            raise PlanError(
-                f"{shares} shares of noise count and the noise needs {self.noise.shares}: have more honest parties"
-            )
+        cohorts = self.noise.cohorts
+        answered = None if cohorts is None else cohorts.answered
+        needed = self.noise.shares if answered is None else self.noise.needed(answered)
+        if shares < needed:
+            raise PlanError(f"{shares} shares of noise count and the noise needs {needed}: have more honest parties")
         return PureLoss(self.noise.epsilon(self.l1))
 
     def loss(self, rows: int, delta: Fraction) -> Loss:

@@ -154,7 +154,7 @@ class Noise:
     """The standard deviation of a party's share (for a noised table, of a record's noise), in units of
     2^-fraction_bits, for moments in the units of the sum it is added to."""
     honest_parties: int
-    """h."""
+    """Those that are counted if every party answers."""
     fraction_bits: int
     noise_sd: float
     """The standard deviation of all parties' noise on one coordinate of a rado, or of the sum of edges, in real units.
@@ -184,7 +184,7 @@ def noise_of(plan: Plan) -> Noise:
         spread = math.sqrt(rows * inclusion * (1 - inclusion))
         # A rado has the noise of each party, or of each record in it.
         noise_sd = math.ldexp(units, -bits) * (1.0 if protection.is_shared else math.sqrt(rows * inclusion))
-    honest = protection.shares(query.honest_parties)
+    honest = protection.shares(query.honest_of(query.max_parties))
     return Noise(protection.share_sigma, honest, bits, noise_sd, products, spread)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpcore.accounting.cohorts import MOST_LAPLACE_DRAWS, Cohorts
+from dpcore.accounting.cohorts import MOST_LAPLACE_DRAWS, MOST_PARTIES, Cohorts
 from dpcore.accounting.noise_shares import (
     ROUNDING_VARIANCE,
     GaussianShares,
@@ -202,18 +202,16 @@ def test_for_a_cohort_that_is_known_all_figures_are_of_its_noise():
 
 @settings(max_examples=40)
 @given(cohorts(20), st.integers(SMALLEST_SHARE_SIGMA, 200))
-def test_noise_that_slots_might_not_hold_is_refused(admitted, sigma):
-    most = max(n * admitted.share_variance(sigma, n) for n in range(admitted.smallest, admitted.largest + 1))
-    if most <= admitted.largest * sigma**2:
-        GaussianShares(sigma, admitted)
-    else:
-        with pytest.raises(PlanError, match="too small to be divided"):
-            GaussianShares(sigma, admitted)
+def test_slots_are_planned_for_the_noisiest_cohort(admitted, sigma):
+    sizes = range(admitted.smallest, admitted.largest + 1)
+    worst = max(n * (admitted.first_share(sigma) ** 2 + admitted.top_up(sigma, n) ** 2) for n in sizes)
+    bound = GaussianShares(sigma, admitted).tail_bound(admitted.largest, 50)
+    # P(|total| > b) <= 2 exp(-b^2 / (2 variance)) for each of 50 values.
+    assert math.log(100) - bound**2 / (2 * worst) <= -64 * math.log(2)
+    assert math.log(100) - (bound - 2) ** 2 / (2 * worst) > -64 * math.log(2) - 1e-6
 
 
 def test_noise_that_cannot_be_divided_is_refused():
-    with pytest.raises(PlanError, match="too small to be divided"):
-        GaussianShares(4, Cohorts(6, 5, 10))
     many = Cohorts(2, 1, MOST_LAPLACE_DRAWS + 3)
     with pytest.raises(PlanError, match="cannot be divided"):
         LaplaceShares(Fraction(9), 1, many)
@@ -223,7 +221,7 @@ def test_noise_that_cannot_be_divided_is_refused():
         LaplaceShares(Fraction(9), 599, large)
     with pytest.raises(PlanError, match="2 shares of noise for 3 honest parties"):
         LaplaceShares(Fraction(9), 2, Cohorts(3, 3, 4))
-    for wrong in ((0, 0, 1), (3, 0, 4), (3, 4, 4), (5, 2, 4)):
+    for wrong in ((0, 0, 1), (3, 0, 4), (3, 4, 4), (5, 2, 4), (3, 2, MOST_PARTIES + 1)):
         with pytest.raises(PlanError, match="give ascending numbers"):
             Cohorts(*wrong)
 
