@@ -1,6 +1,5 @@
 """What a plan says that answers are worth at most, against every released number, from the queries themselves."""
 
-import math
 import re
 from fractions import Fraction
 from itertools import combinations, product
