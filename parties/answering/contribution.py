@@ -326,10 +326,11 @@ class Uploads:
     ) -> Spool:
         """The contribution with the masks of this cohort, verified. Made again on each call until it is charged.
 
-        A top-up of the noise is for the verified cohort, so that the honest members' noise is what was charged. It is
-        drawn with the masks: no byte of what is made again has left. The charge binds the bytes that were made last and
-        destroys the mask key, so no share ever leaves with a second top-up (docs/explanation/proofs.md, "Noise for the
-        cohort that answers").
+        A top-up of the noise is for the verified cohort, so that the honest members' noise is what was charged.
+
+        It is drawn with the masks: no byte of what is made again has left. The charge binds the bytes that were made
+        last and destroys the mask key, so no share ever leaves with a second top-up (docs/explanation/proofs.md, "Noise
+        for the cohort that answers").
         """
         spool = self._spools.open(held.query_id, held.attempt, masked=held.mask_key is None)
         if spool.digest != held.spool_digest:

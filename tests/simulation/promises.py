@@ -65,12 +65,13 @@ class Coalition:
     def observed(self, real: Callable[..., Iterator[bytes]]) -> Callable[..., Iterator[bytes]]:
         """`masked_chunks`, which notes what it masks."""
 
-        def masked(opened, values, chunks, *, own_name, own_key, acceptances, cohort_digest, alpha):
+        def masked(opened, values, chunks, *, own_name, own_key, acceptances, cohort_digest, alpha, top_up=None):
             own = next(each for each in acceptances if each.party == own_name)
-            said = _Masked(opened, values.copy(), own_name, own_key, acceptances, cohort_digest, alpha)
+            whole = values.copy() if top_up is None else values + top_up
+            said = _Masked(opened, whole, own_name, own_key, acceptances, cohort_digest, alpha)
             self._masked[own_name, opened.query_id, own.attempt] = said
             names = {"own_name": own_name, "own_key": own_key, "acceptances": acceptances}
-            return real(opened, values, chunks, **names, cohort_digest=cohort_digest, alpha=alpha)
+            return real(opened, values, chunks, **names, cohort_digest=cohort_digest, alpha=alpha, top_up=top_up)
 
         return masked
 
