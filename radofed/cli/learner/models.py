@@ -23,6 +23,7 @@ from wire.request_fields import ADAPTIVE, CONFIDENCE, DELTA_OR_ZERO, LOCAL, NOIS
 if TYPE_CHECKING:
     from dpcore.evaluation.class_evaluation import ClassEvaluation
     from dpcore.evaluation.evaluation import Evaluation
+    from dpcore.records.schema import Schema
     from learner.federation import BudgetedOracle, Federation
     from learner.model import Model, Predictions
     from learner.scoring import Scoring
@@ -167,6 +168,7 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
 
     Of several classes it asks one batch, the rows of each class by predicted class, and prints what is right of each
     class's rows and predictions. --calibrated then gives each predicted class the probabilities of all classes.
+    Of a number it asks for moments, at a --delta, and prints R^2.
     """
     from dpcore.records.held_back import HeldBack, Part
     from learner.model import Model
@@ -176,12 +178,17 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
         check_new(calibrated)
         check_directory(calibrated)
     loaded = Model.load(options.model)
-    loaded.scoring.check_evaluation(options)
+    if loaded.schema.label.coding.is_measured:
+        _check_evaluated(loaded, options)
+    else:
+        loaded.scoring.check_evaluation(options)
     held_back = None if loaded.held_back is None else HeldBack(loaded.held_back, Part.HELD_BACK)
     with asked_federation(output, options, loaded.schema, held_back) as federation:
         oracle = federation.within(*options.budget("evaluate"))
         if options.would_accept:
             return _evaluation_questions(loaded, federation, oracle, options)
+        if loaded.schema.label.coding.is_measured:
+            return _evaluated_numbers(options.model, loaded, oracle)
         found = loaded.scoring.evaluate(loaded, oracle, options)
     statement = oracle.statement()
     data = {"model": options.model, "model_digest": loaded.digest, **found.to_dict(), "privacy": statement.to_dict()}
@@ -189,6 +196,35 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
     if calibrated is not None:
         lines.append(_save_calibrated(output, loaded, found, calibrated, data))
     return Result(data, in_lines(lines))
+
+
+def _check_evaluated(model: "Model", options: EvaluateOptions) -> None:
+    """Raise ConfigurationError if the error of a number or a count cannot be asked for so."""
+    from dpcore.errors import ConfigurationError
+
+    if model.link == "log":
+        raise ConfigurationError(
+            "the explained deviance of counts is no sum that can be asked for: measure the model on a table of your "
+            "own, with `rado learner predict`"
+        )
+    if options.would_accept:
+        raise ConfigurationError(
+            "an evaluation of numbers is one query for moments: ask `rado learner query --would-accept` about that"
+        )
+    if options.delta == 0:
+        raise ConfigurationError(
+            "an evaluation of numbers is a query for moments, with Gaussian noise: give a --delta, such as 1e-6"
+        )
+
+
+def _evaluated_numbers(file: Path, model: "Model", oracle: "BudgetedOracle") -> Result:
+    """R^2 and the squared error of a model of numbers."""
+    from dpcore.evaluation.measured_evaluation import evaluate_numbers
+
+    found = evaluate_numbers(model.theta, oracle)
+    statement = oracle.statement()
+    data = {"model": file, "model_digest": model.digest, **found.to_dict(), "privacy": statement.to_dict()}
+    return Result(data, in_lines([*found.sentences(), *statement.short_sentences()]))
 
 
 def _evaluation_questions(
@@ -294,6 +330,7 @@ def predict(
     as the schema's text, and the probability of the positive label, if the model has probabilities.
 
     Of several classes it has the label's text, a score and a probability of each class. Errors are counted by class.
+    Of a number or a count it has the prediction in the label's units, and R^2 or the explained deviance is printed.
     """
     from dpcore.errors import ConfigurationError
     from learner.model import Model, count_errors
@@ -307,7 +344,10 @@ def predict(
     elif id_column is not None:
         raise ConfigurationError("--id-column is for the file of scores: give its --output, or leave it out")
     loaded = Model.load(model)
-    found, scoring = predict_rows(loaded, file), loaded.scoring
+    found = predict_rows(loaded, file)
+    if found.values is not None:
+        return _predicted_numbers(loaded, found, file, to, id_column)
+    scoring = loaded.scoring
     rows, usable = len(found.labels), int((found.labels != scoring.undecided).sum())
     counts, words = scoring.counted(found.labels)
     data: dict[str, Any] = {"rows": rows, "usable": usable, **counts}
@@ -325,6 +365,49 @@ def predict(
         lines.append(f"{to}: a line for each row; without score and label if the row is not usable")
         output.note(f"probabilities: {probability_in_words(loaded)}")
     return Result({**data, "file": to}, in_lines(lines))
+
+
+def _predicted_numbers(
+    model: "Model", found: "Predictions", file: Path, to: Path | None, id_column: str | None
+) -> Result:
+    """What `predict` says of a label that is a number or a count."""
+    from learner.measured_models import measured_errors
+    from radobase.tables.tables import open_table
+
+    assert found.values is not None, "a number has values"
+    rows, known = len(found.values), found.values[found.labels > 0]
+    data: dict[str, Any] = {"rows": rows, "usable": len(known)}
+    data["predicted_mean"] = float(known.mean()) if len(known) else None
+    lines = [f"{amount(rows, 'row')}, {rows - len(known)} of them not usable"]
+    if len(known):
+        lines.append(f"predicted: {known.min():.6g} to {known.max():.6g}, {known.mean():.6g} on average")
+    lines += [change.sentence for change in found.changes]
+    data["changes"] = [change.to_dict() for change in found.changes]
+    if set(model.schema.label.columns) <= set(open_table(file).columns):
+        errors = measured_errors(model, file)
+        data |= errors.to_dict()
+        lines.append(errors.sentence())
+    if to is not None:
+        to.write_text(values_csv(model.schema, found, file, id_column), encoding="utf-8")
+        lines.append(f"{to}: a line for each row; without a prediction if the row is not usable")
+    return Result({**data, "file": to}, in_lines(lines))
+
+
+def values_csv(schema: "Schema", found: "Predictions", file: Path, id_column: str | None) -> str:
+    """A line for each row: its number from 1, the score, and the prediction in the label's units.
+
+    id_column: copied from the file, after the number. Raises DataError if the file lacks it.
+    """
+    assert found.values is not None, "a number has values"
+    ids = None if id_column is None else _texts_of(file, id_column)
+    buffer = io.StringIO()
+    written = csv.writer(buffer, lineterminator="\n")
+    named = [] if id_column is None else [id_column]
+    written.writerow(["row", *named, "score", f"predicted {schema.label.column}"])
+    for place, (score, value) in enumerate(zip(found.scores.tolist(), found.values.tolist(), strict=True)):
+        cells = [f"{score:.17g}", f"{value:.17g}"] if found.labels[place] else ["", ""]
+        written.writerow([place + 1, *([] if ids is None else [ids[place]]), *cells])
+    return buffer.getvalue()
 
 
 # The file of scores that `rado learner predict` writes.
