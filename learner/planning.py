@@ -44,6 +44,8 @@ class Plan:
     """The exact privacy cost at the parties' stated sizes; None if the design has no bound or a party states none."""
     opening: OpeningSecret
     """The secret of the query's binding."""
+    chosen: str = ""
+    """What was chosen about the design and its number of rados, and why, a sentence; empty if nothing was."""
     not_asked: str = ""
     """Which parties of the roster are not asked, a sentence, empty if all are."""
     warnings: tuple[str, ...] = ()
@@ -89,7 +91,8 @@ class Plan:
         others = [f"{self.not_asked}."] if self.not_asked else []
         costs = [*self._privacy_words(), times, *self._quorum_words(), *self._retry_words()]
         purpose = [purpose_sentence(query.purpose)] if query.purpose else []
-        return [what, *purpose, *part, size, cohort, *others, *costs, *warnings]
+        chosen = [self.chosen] if self.chosen else []
+        return [what, *chosen, *purpose, *part, size, cohort, *others, *costs, *warnings]
 
     def _quorum_words(self) -> list[str]:
         wait_s = self.query.quorum_wait_s
@@ -164,7 +167,8 @@ def plan_query(
     now = stated_rows or {}
     max_rows = request.max_rows or sum(_most_rows(member, now.get(member.name)) for member in asked)
     stated = tuple(m for each in asked if (m := now.get(each.name, each.rows_at_least)) is not None)
-    kind = _checked_kind(request, cohort_min - colluders, stated if request.epoch is None else ())
+    known = stated if request.epoch is None else ()
+    kind, chosen = _checked_kind(request, cohort_min - colluders, known)
     if request.epoch is not None and not kind.takes_parts:
         # What they state is about all rows, and this kind's cost depends on how many there are.
         stated = ()
@@ -199,7 +203,8 @@ def plan_query(
     )
     _check_size(query)
     complete = stated if len(stated) == len(asked) else None
-    return Plan(query, key.public_key, colluders, complete, _cost(query, stated, complete), opening)
+    cost = _cost(query, stated, complete)
+    return Plan(query, key.public_key, colluders, complete, cost, opening, chosen)
 
 
 def _most_rows(party: Member, now: int | None) -> int:
@@ -228,8 +233,9 @@ def _key(certificate: Envelope, expires_unix_s: int) -> PaillierKey:
     return key
 
 
-def _checked_kind(request: Request, honest: int, stated: tuple[int, ...]) -> AnyKind:
-    kind = request.kind(honest, stated)
+def _checked_kind(request: Request, honest: int, stated: tuple[int, ...]) -> tuple[AnyKind, str]:
+    kind, why = request.kind_and_why(honest, stated)
+    assert isinstance(kind, AnyKind), "requests are for these kinds"
     kind.check_target(request.schema.label)
     if request.held_back is not None and not kind.takes_parts:
         raise PlanError(
@@ -244,7 +250,7 @@ def _checked_kind(request: Request, honest: int, stated: tuple[int, ...]) -> Any
     if (length := kind.length(request.d)) > MAX_VALUES:
         fewer = kind.fewer(MAX_VALUES, request.d)
         raise PlanError(f"{length} values are more than the {MAX_VALUES} of one query: {fewer}")
-    return kind
+    return kind, why
 
 
 def _check_size(query: Query) -> None:

@@ -9,7 +9,7 @@ MOST_FILES = 8
 KINDS = {
     *("RadosQuery", "MomentsQuery", "ClassMomentsQuery", "StatisticQuery", "GradientQuery", "ClassGradientQuery"),
     *("PlainDesign", "DpFeatDesign", "JointDesign", "FixedSupportDesign", "GaussianDesign"),
-    *("RadosRequest", "MomentsRequest", "StatisticRequest", "GradientRequest"),
+    *("RadosRequest", "MomentsRequest", "ChosenRequest", "StatisticRequest", "GradientRequest"),
 }
 
 
