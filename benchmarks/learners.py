@@ -164,7 +164,7 @@ def beyond_one_feature(
     if numbers <= MOST_MULTIPLIED:
         pairs = combinations_with_replacement(range(numbers), 2)
         functions[PRODUCTS] = [columns[:, j] * columns[:, k] for j, k in pairs]
-    predictions = {}
+    predictions: dict[str, NDArray[np.float64]] = {}
     for what, more in functions.items():
         mapped = np.column_stack([*more, features])
         rows = mapped[training]

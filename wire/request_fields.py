@@ -450,7 +450,7 @@ def check_options(
     given: the options that are set, by name, with their values. chosen: options that are not required here, because
     they follow from others or are checked elsewhere. hints: text to append to the error about a missing option.
     """
-    if design not in _RULES or design == JOINT:
+    if design not in (*DESIGNS, AUTO):
         from dpcore.records.features import nearest  # noqa: PLC0415  (imports NumPy)
 
         raise ConfigurationError(f"no design is called {design!r}; {nearest(design, (*DESIGNS, AUTO))}")

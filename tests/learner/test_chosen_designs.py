@@ -18,8 +18,10 @@ from dpcore.records.features.labels import Classes, Label
 from dpcore.records.schema import Schema
 from learner.number_of_rados import moments_error, noise_ratio, rado_error, rados_for_noise
 from learner.requests import ChosenRequest, RadosRequest
+from radofed.cli.entry_point import run
 from radofed.planning.design_cost import PlanRequest
 from radofed.planning.designs import plan_cost
+from radofed.simulation.designs import DesignOptions
 from tests.federation.learner import SCHEMA, World
 
 BITS = 16
@@ -175,6 +177,14 @@ def test_a_plan_names_the_number_that_it_chose():
     assert cost.request.rados == request().kind(2, ROWS).rados
     assert cost.to_dict()["rados"] == cost.request.rados
     assert cost.choice.startswith(f"{cost.request.rados} rados were chosen")
+
+
+def test_plans_backwards_and_simulations_take_a_design_by_name(capsys):
+    given = ("--rows", "12000", "--parties", "3", "--coordinates", "11")
+    assert run(["plan", "--design", "auto", *given, "--worth", "5000"]) == 4
+    assert "give its name in place of auto" in capsys.readouterr().err
+    with pytest.raises(ConfigurationError, match="a simulation measures one design"):
+        DesignOptions(design="auto", epsilon=Fraction(1))
 
 
 @pytest.mark.parametrize("options", [{"rados": 5}, {"epsilon": None}, {"coordinates": None}])
