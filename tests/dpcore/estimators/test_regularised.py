@@ -302,3 +302,17 @@ def test_parameters_out_of_range_are_refused(parameters):
     kind = RadoBoostSlope if "slope_rate" in parameters else RadoBoostL1
     with pytest.raises(ConfigurationError, match=next(iter(parameters))):
         kind(**parameters).fit_release(RadoSample(rados=np.eye(3), rows=4))
+
+
+@pytest.mark.variants(1)
+@pytest.mark.parametrize("kind", KINDS)
+def test_recentring_lowers_the_error_on_records(kind):
+    random = np.random.default_rng(8)
+    rows = np.column_stack([random.uniform(-1, 1, size=(3000, 6)), np.ones(3000)])
+    labels = np.where(rows @ random.normal(size=7) + random.normal(scale=0.3, size=3000) > 0, 1, -1)
+    edges = rows * labels[:, np.newaxis]
+    sample = RadoSample(draw_plain_rados(edges, 400, np.random.RandomState(2)), rows=3000)
+    recentred, as_they_are = (
+        float(np.mean(edges @ kind(200, recentre=t).fit_release(sample).theta_ <= 0)) for t in (1.0, None)
+    )
+    assert recentred < as_they_are - 0.03
