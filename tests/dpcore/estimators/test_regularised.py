@@ -308,8 +308,11 @@ def test_parameters_out_of_range_are_refused(parameters):
 @pytest.mark.parametrize("kind", KINDS)
 def test_recentring_lowers_the_error_on_records(kind):
     random = np.random.default_rng(8)
-    rows = np.column_stack([random.uniform(-1, 1, size=(3000, 6)), np.ones(3000)])
-    labels = np.where(rows @ random.normal(size=7) + random.normal(scale=0.3, size=3000) > 0, 1, -1)
+    common = random.uniform(-1, 1, size=(3000, 1))
+    rows = np.column_stack([0.3 * random.uniform(-1, 1, size=(3000, 6)) + 0.7 * common, np.ones(3000)])
+    labels = np.where(
+        rows @ np.array([2.0, -2.0, 1.5, -1.0, 1.0, -1.0, 0.1]) + random.normal(scale=0.3, size=3000) > 0, 1, -1
+    )
     edges = rows * labels[:, np.newaxis]
     sample = RadoSample(draw_plain_rados(edges, 400, np.random.RandomState(2)), rows=3000)
     recentred, as_they_are = (
