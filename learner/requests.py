@@ -426,8 +426,8 @@ class ChosenRequest(Terms):
             kind, why = self._rados.kind_and_why(honest_parties, party_rows)
             return kind, f"Gaussian rados were chosen: moments are too many values for one query. {why}"
         moments = self._moments.kind(honest_parties, party_rows)
-        if self.schema.label.classes:
-            return moments, "Moments were chosen: the label has several classes, which rados do not tell."
+        if self.schema.label.coding != SIGNS:
+            return moments, "Moments were chosen: rados tell of labels of two classes alone."
         if not party_rows:
             return moments, "Moments were chosen: no party's rows are known, so their noise was not compared."
         error = moments_error(moments, self.d, party_rows, self._moments.noise_fraction_bits)
