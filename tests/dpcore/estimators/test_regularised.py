@@ -142,7 +142,7 @@ def test_the_gap_is_at_least_the_distance_to_the_minimum_and_is_said(rados, kind
 
 @pytest.mark.variants(2)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("strength", [0.05, None])
+@pytest.mark.parametrize("strength", [0.05, pytest.param(None, marks=pytest.mark.more)])
 def test_recentred_rados_are_boosted_as_if_their_mean_had_been_moved(rados, kind, strength):
     """By hand, their gap included; far rados show a mean that is subtracted in one place and not in another."""
     far = rados + np.array([400.0, -100.0, 0.0, 50.0, 900.0])
@@ -304,7 +304,7 @@ def test_parameters_out_of_range_are_refused(parameters):
         kind(**parameters).fit_release(RadoSample(rados=np.eye(3), rows=4))
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize("kind", KINDS)
 def test_recentring_lowers_the_error_on_records(kind):
     random = np.random.default_rng(8)
