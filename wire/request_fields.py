@@ -45,6 +45,8 @@ USUAL_DESIGN = "moments"
 """It protects whole records, so a policy that lists it need not allow anything unprotected."""
 DESIGNS = ("plain", "dp-feat", "fixed-support", "gaussian", "moments")
 """All names of designs; "moments" has no rados."""
+AUTO = "auto"
+"""In place of a design's name: moments or gaussian rados are chosen for the schema, the rows and epsilon."""
 USUAL_DELTA = Fraction(1, 1_000_000)
 USUAL_RADOS = 1000
 """Nock, Patrini and Friedman (ICML 2015), section 4, use n = min(1000, m / 2)."""
@@ -213,13 +215,21 @@ class MomentsFields(Declared):
 class ReleaseFields(MomentsFields):
     """What a release of some design has. `wire.request_fields` says which design takes which."""
 
-    design: Annotated[str | None, Option(f"{', '.join(DESIGNS[:-1])} or {DESIGNS[-1]}.", default=USUAL_DESIGN)] = None
+    design: Annotated[
+        str | None,
+        Option(
+            f"{', '.join(DESIGNS)}; or {AUTO}, which chooses moments or gaussian rados for the coordinates, rows and "
+            "epsilon, not in a simulation.",
+            default=USUAL_DESIGN,
+        ),
+    ] = None
     rados: Annotated[
         int | None,
         Option(
             "Number of rados; not for moments.",
-            default=f"for dp-feat as many as --epsilon allows, at most {USUAL_RADOS}; in a simulation half the rows, "
-            f"at most {USUAL_RADOS}",
+            default="for gaussian and fixed-support with --epsilon as many as suit the coordinates, the rows and the "
+            f"noise; for dp-feat as many as --epsilon allows, at most {USUAL_RADOS}; in a simulation half the rows, at "
+            f"most {USUAL_RADOS}",
             at_least=1,
         ),
     ] = field(default=None, kw_only=False)
@@ -403,23 +413,27 @@ _RULES = {
     ),
     "fixed-support": _Rules(
         frozenset({"rados", "epsilon", "norm_bound", "support", "split", "share_sd", "bias", "feature_map"}),
-        (("rados",),),
+        (("rados", "epsilon"),),
     ),
     "gaussian": _Rules(
         frozenset({"rados", "epsilon", "norm_bound", "support", "share_sd", "honest", "bias", "feature_map"}),
-        (("rados",), ("epsilon", "share_sd")),
+        (("rados", "epsilon"), ("epsilon", "share_sd")),
     ),
     "moments": _Rules(
         frozenset({"epsilon", "norm_bound", "edge_weight", "share_sd", "honest", "bias", "feature_map"}),
         (("epsilon", "share_sd"),),
     ),
+    AUTO: _Rules(frozenset({"epsilon", "norm_bound", "honest", "bias", "feature_map"}), (("epsilon",),)),
 }
 
 OPTIONS = tuple(sorted(frozenset().union(*(rules.takes for rules in _RULES.values()))))
 """All options of any design, sorted."""
 
 _MISSING = {
-    "rados": ("{design} needs the number of rados; only dp-feat without joint chooses it, to stay within an epsilon"),
+    "rados": (
+        "{design} needs the number of rados; it follows from an epsilon for gaussian, fixed-support, and dp-feat "
+        "without joint"
+    ),
     "sensitive": "{design} needs a sensitive feature",
     "epsilon": "{design} adds noise: give the epsilon that the release must stay within",
 }
@@ -448,10 +462,10 @@ def check_options(
     given: the options that are set, by name, with their values. chosen: options that are not required here, because
     they follow from others or are checked elsewhere. hints: text to append to the error about a missing option.
     """
-    if design not in DESIGNS:
+    if design not in (*DESIGNS, AUTO):
         from dpcore.records.features import nearest  # noqa: PLC0415  (imports NumPy)
 
-        raise ConfigurationError(f"no design is called {design!r}; {nearest(design, DESIGNS)}")
+        raise ConfigurationError(f"no design is called {design!r}; {nearest(design, (*DESIGNS, AUTO))}")
     words = JOINT if design == "dp-feat" and "joint" in given else design
     rules = _RULES[words]
     for name in OPTIONS:

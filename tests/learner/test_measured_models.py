@@ -162,7 +162,6 @@ def test_what_needs_classes_refuses_a_number(wage_model, tmp_path):
         lambda: wage_model.predicted(np.zeros(1)),
         wage_model.to_original_units,
         wage_model.to_sklearn,
-        lambda: wage_model.contributions(np.zeros((1, 3))),
     ):
         with pytest.raises(SchemaError, match="a label of a number from 1 to 100, on a scale of logarithms"):
             refused()
