@@ -226,7 +226,7 @@ def test_an_exported_model_scores_rows_without_this_program(federation, newton):
 REFUSED = [
     (("train", "--estimator", "naive-bayes", "-o", "x.json", "--epsilon", "1"), "naive-bayes learns a label of two"),
     (("query", "--design", "plain", "--rados", "20"), "needs a label of two classes"),
-    (("statistic", "y == 1", "--epsilon", "1"), "has 4 classes, and no sign"),
+    (("statistic", "y == 1", "--epsilon", "1"), "has 4 classes"),
     (("statistic", 'y == "fluu"', "--epsilon", "1"), "did you mean 'flu'"),
 ]
 
