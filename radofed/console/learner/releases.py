@@ -12,6 +12,7 @@ from learner.config import LearnerConfig
 from learner.estimators import FROM_RELEASES, class_of, make_estimator
 from learner.federation import estimates_of
 from learner.history import RELEASE_NAME_DIGITS
+from learner.inquiries import inquiry_file, read_again
 from learner.model import Model, content_of
 from learner.release import Release
 from learner.report import page
@@ -154,6 +155,7 @@ class Releases:
             "entered": entered,
             "fault": fault,
             **_estimates(release),
+            **_figures(directory),
         }
         return Shown("learner/release.html", f"Release {name}", values)
 
@@ -223,6 +225,17 @@ def _estimates(release: Release) -> dict[str, Any]:
     found, asked = estimates_of(release), QuerySummary.of(release.query)
     values = zip(asked.predicates[:MOST_ESTIMATES], found.values.tolist(), strict=False)
     return {"estimates": found, "values": list(values), "more_values": max(0, len(found.values) - MOST_ESTIMATES)}
+
+
+def _figures(directory: Path) -> dict[str, Any]:
+    """What a release says as the inquiry that asked for it prints it; empty if no inquiry did."""
+    if not inquiry_file(directory).exists():
+        return {"figures": None}
+    try:
+        found, _ = read_again(directory)
+    except RadofedError as error:
+        return {"figures": None, "figures_fault": str(error)}
+    return {"figures": found}
 
 
 def _newest(paths: Iterator[Path]) -> list[Path]:

@@ -247,6 +247,29 @@ def test_statistics_are_asked_after_a_confirmation(federation, learner):
     check_page(page)
 
 
+def test_an_inquiry_is_asked_after_a_confirmation_and_shown_with_its_release(federation, learner):
+    """As `rado learner crosstab`, which prints the same release again."""
+    page, opening = learner
+    before = len(asked(federation))
+    plan_to_ask(federation, page, opening, "crosstab", columns="ward\ny == 1", epsilon="2")
+    text = page.inner_text("main")
+    assert "Expected intervals" in text
+    assert "cannot be told from an empty one" in text
+    check_page(page)
+    assert len(asked(federation)) == before
+    page.click("button.main")
+    page.wait_for_selector("text=Open the release")
+    page.click("text=Open the release")
+    text = page.inner_text("main")
+    assert "As rado learner crosstab prints it" in text
+    assert "Chi-square with noise" in text
+    check_page(page)
+    directory = federation.learner.directory / "releases" / page.url.rsplit("/", 1)[1]
+    found = rado("learner", "crosstab", "--release", str(directory))["data"]
+    assert all(sentence in text for sentence in found["sentences"])
+    assert len(asked(federation)) == before + 1
+
+
 def test_the_coordinator_s_pages(federation, learner, coordinator):
     query_id = ask(federation, learner)
     page, opening = coordinator
