@@ -87,6 +87,12 @@ def make_estimator(name: str, /, **options: Any) -> Any:
     return instance_of(name, class_of(name), options)
 
 
+def guarantee_of(estimator: Any) -> str | None:
+    """What a fitted estimator guarantees of its error, in words; None if it guarantees nothing."""
+    found = getattr(estimator, "guarantee_", None)
+    return None if found is None else str(found)
+
+
 def several_classes_refused(name: str, target: Target) -> str:
     """The sentence that refuses to train this estimator on a label of several classes."""
     known = " or ".join(SEVERAL_CLASSES)

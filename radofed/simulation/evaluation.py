@@ -23,7 +23,14 @@ from dpcore.rados.distribution import ClassMoments, Moments
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import Classes, Target, nearest
 from dpcore.records.held_back import HeldBack, Part
-from learner.estimators import BY_QUERIES, FROM_RELEASES, import_class, instance_of, several_classes_refused
+from learner.estimators import (
+    BY_QUERIES,
+    FROM_RELEASES,
+    guarantee_of,
+    import_class,
+    instance_of,
+    several_classes_refused,
+)
 from learner.federation import Federation
 from radofed.simulation.oracles import Budget, Oracles, SimulatedSource
 from radofed.simulation.results import FoldRow, Sees
@@ -315,7 +322,8 @@ def _measured(name: str, estimator: Any, fold: Fold) -> FoldRow:
         )
     predicted = margins.argmax(axis=1) if fold.classes else np.where(margins > 0, 1, -1)
     wrong, area = float(np.mean(predicted != fold.test_labels)), _area(margins, fold)
-    row = replace(_row(name, sees, wrong, area, seconds, fold), warning=getattr(estimator, "warning_", None))
+    row = _row(name, sees, wrong, area, seconds, fold)
+    row = replace(row, warning=getattr(estimator, "warning_", None), guarantee=guarantee_of(estimator))
     if evaluated is None or evaluated.on_distribution is None:
         return row
     low, high = evaluated.on_distribution.lower, evaluated.on_distribution.upper

@@ -45,6 +45,8 @@ class FoldRow:
     evaluated_low: float | None = None
     evaluated_high: float | None = None
     """Its 95 % interval for new rows. All three are None if it was not evaluated."""
+    guarantee: str | None = None
+    """What the estimator guarantees of its error, in words, or None."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,14 @@ class SimulationResult:
             _mean_or_none([row.evaluated_high for row in mine]),
         )
 
+    @property
+    def guarantees(self) -> dict[str, list[str | None]]:
+        """What each estimator guarantees of its error, by name, in words for each fold; only those with a guarantee."""
+        found: dict[str, list[str | None]] = {}
+        for row in self.rows:
+            found.setdefault(row.learner, []).append(row.guarantee)
+        return {name: folds for name, folds in found.items() if any(fold is not None for fold in folds)}
+
     def to_dict(self) -> dict[str, Any]:
         """Everything except the rows, in JSON's types; `results` by name of the estimator."""
         results = {}
@@ -146,6 +156,7 @@ class SimulationResult:
             "seed": self.seed,
             "seconds": self.seconds,
             "notes": list(self.notes),
+            "guarantees": self.guarantees,
             "hold_back": None if self.hold_back is None else str(self.hold_back),
             "evaluated": {estimator: statement.to_dict() for estimator, statement in self.evaluated.items()},
         }
@@ -175,6 +186,7 @@ class SimulationResult:
         return [
             *_table(self.summaries),
             *_evaluated(self.summaries),
+            *self._guaranteed(),
             "",
             *self._setting(),
             "",
@@ -182,6 +194,15 @@ class SimulationResult:
             "Notes:",
             *(f"  - {sentence}" for sentence in self.notes),
         ]
+
+    def _guaranteed(self) -> list[str]:
+        """The guarantees, each once, with the number of folds; empty if there are none."""
+        lines: list[str] = []
+        for name, folds in self.guarantees.items():
+            for text, count in Counter(folds).items():
+                said = "no guarantee" if text is None else text
+                lines.append(f"{name}, in {count} of {self.folds} folds: {said}.")
+        return ["", "Guaranteed by the estimators:", *lines] if lines else []
 
     def _protection(self) -> list[str]:
         said = [

@@ -119,6 +119,8 @@ def _but_held_back(model: "Model") -> str:
 
 def _saved(output: Output, model: "Model", estimator: Any, to: Path) -> dict[str, Any]:
     """Save a model, print its estimator's warning, for example of separated rados, and return the JSON fields."""
+    from learner.estimators import guarantee_of
+
     model.save(to)
     warning = getattr(estimator, "warning_", None)
     if warning is not None:
@@ -131,7 +133,7 @@ def _saved(output: Output, model: "Model", estimator: Any, to: Path) -> dict[str
         "release_digest": model.release_digest,
         "held_back": None if model.held_back is None else str(model.held_back),
     }
-    guarantee = getattr(estimator, "guarantee_", None)
+    guarantee = guarantee_of(estimator)
     return {**data, "privacy": model.statement.to_dict(), "warning": warning, "guarantee": guarantee}
 
 
