@@ -10,6 +10,7 @@ see its absence: the protected record then decides who takes part.
 
 from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
+from types import MappingProxyType
 
 from dpcore.errors import ConfigurationError
 from dpcore.records.features import Classes, Day, Feature, Label, Limit, close_match
@@ -196,7 +197,7 @@ def infer(
     *,
     target: str = Label.type,
     name: str = DRAFT_NAME,
-    left_out: str | None = None,
+    left_out: Mapping[str, str] = MappingProxyType({}),
     bounded: Collection[str] = (),
 ) -> tuple[Schema, list[str]]:
     """Draft a schema called `name` from a table, with notes for the person who revises it.
@@ -204,9 +205,10 @@ def infer(
     - A column of numbers becomes a real, bounded by quantiles and clipped.
     - A column of dates becomes a date, bounded by the months of quantiles.
     - A column with two values becomes a boolean, one with up to 30 texts a category.
-    - Others are left out with a note, such as ids and free text, and so is the column `left_out`.
+    - Others are left out with a note, such as ids and free text, and so are the columns `left_out`.
 
-    bounded: columns whose bounds will be replaced. label_column: None for the last one. positive: None only if the
+    left_out: what each of them holds, in words. bounded: columns whose bounds will be replaced. label_column: None for
+    the last one that is not left out. positive: None only if the
     label has two values. target: the label's type; "classes" takes all values of its column. Raises DataError for a
     file that cannot be read, ConfigurationError if no label or no feature can be drafted.
     """
@@ -214,18 +216,24 @@ def infer(
     named = [column for column in table.columns if column]
     if not named:
         raise table.error("no column has a header; write one")
-    notes: list[str] = []
+    if odd := next((column for column in left_out if column not in named), None):
+        raise no_such_column(table, odd)
+    notes = [f"{column!r} is left out: it holds {what}, and no feature." for column, what in left_out.items()]
     if label_column is None:
-        label_column = named[-1]
+        label_column = _last(table, [column for column in named if column not in left_out])
         notes.append(f"The draft takes the last column, {label_column!r}, as the label.")
     elif label_column not in named:
         raise no_such_column(table, label_column)
+    elif label_column in left_out:
+        raise ConfigurationError(
+            f"column {label_column!r} holds {left_out[label_column]}, so it cannot be the label: name another column"
+        )
     seen = _read(table, named)
     if target == Classes.type and positive:
         raise ConfigurationError("a label of several classes has no positive values: leave them or the target out")
     column = seen.pop(label_column)
     label = draft_classes(column, notes) if target == Classes.type else draft_label(column, positive, notes)
-    seen.pop(left_out or "", None)
+    seen = {name: one for name, one in seen.items() if name not in left_out}
     before = len(notes)
     features = [feature for one in seen.values() if (feature := _feature(table, one, notes, bounded)) is not None]
     notes += [f"The frame's index {name!r} is no column." for name in table.index if name not in table.columns]
@@ -240,6 +248,13 @@ def infer(
     drafted = [each.column for each in features if any(group.bounds is not None for group in each.groups)]
     notes.insert(0, _privacy_note([column for column in drafted if column not in bounded], bool(bounded)))
     return Schema(name=name, label=label, features=tuple(features), texts=DRAFTED_TEXTS), notes
+
+
+def _last(table: Table, columns: Sequence[str]) -> str:
+    """The last column. Raises DataError if there is none."""
+    if not columns:
+        raise table.error("every column is left out, so none can be the label; name fewer")
+    return columns[-1]
 
 
 def _read(table: Table, columns: Sequence[str]) -> dict[str, Seen]:

@@ -1,8 +1,9 @@
 """The table of a simulation, read through a schema like a party's, all rows at once."""
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -58,7 +59,8 @@ def read_table(
     groups = None if group_column is None else _groups(source, group_column)
     notes: list[str] = []
     if schema is None:
-        schema, notes = inferred_schema(source, *_asked_label(label, positive, target), left_out=group_column)
+        divided = {} if group_column is None else {group_column: "what divides the rows"}
+        schema, notes = inferred_schema(source, *_asked_label(label, positive, target), left_out=divided)
     else:
         _check_label(schema, label, positive, target)
     data = load(source, schema)
@@ -85,20 +87,22 @@ def _asked_label(
 
 
 def inferred_schema(
-    source: TableSource, label: str, positive: Sequence[str] | None, *, left_out: str | None = None
+    source: TableSource,
+    label: str,
+    positive: Sequence[str] | None,
+    *,
+    left_out: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Schema, list[str]]:
     """A schema drafted from a table, and notes about it. positive: None for a label of all values of the column.
 
-    left_out: a column that must not be a feature. It is the draft of `rado schema infer`. Raises DataError or
-    ConfigurationError.
+    left_out: columns that must not be features, and what each of them holds, in words. It is the draft of `rado schema
+    infer`. Raises DataError or ConfigurationError.
     """
     target = Label.type if positive else Classes.type
     draft, notes = infer(source, label, positive, target=target, left_out=left_out)
     # Leave out the draft's first note and those about missing cells: they ask the reader to correct the draft.
     kept = [note for note in notes[1:] if " missing cells (" not in note]
     said = [NOT_PRIVATE, *kept, *_imputed(draft.features)]
-    if left_out is not None:
-        said.append(f"{left_out!r} divides the rows and is not a feature.")
     return draft, said
 
 
