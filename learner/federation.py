@@ -165,6 +165,7 @@ class Federation:
     def __init__(self, source: AnswerSource, schema: Schema, **terms: Any) -> None:
         self.source, self.schema, self._terms = source, schema, terms
         self.answers: list[Answer] = []
+        self._known: list[Answer] = []
 
     def statistic(
         self,
@@ -195,12 +196,20 @@ class Federation:
         """Two federations: of the rows that parties do not hold back, for training, and of those that they do.
 
         share: of each party's rows, the same rows at every call with this share. Queries to either cost what queries
-        about all rows do. Raises PlanError unless the share is an exact fraction between 0 and 1.
+        about all rows do. Answers to one count in an adaptive series of the others (`learner.adaptive.Series`). Raises
+        PlanError unless the share is an exact fraction between 0 and 1.
         """
         training, held_back = (
             Federation(self.source, self.schema, **{**self._terms, "held_back": HeldBack(share, part)}) for part in Part
         )
+        # One learner sees the answers to all of them.
+        training._known = held_back._known = self._known  # noqa: SLF001
         return training, held_back
+
+    @property
+    def known(self) -> Sequence[Answer]:
+        """All answers so far to this federation, to the one that it is a part of, and to other parts of that."""
+        return self._known
 
     @property
     def held_back(self) -> HeldBack | None:
@@ -221,6 +230,7 @@ class Federation:
         """Send a plan's query, store its answer and return it."""
         answer = self.source.answer(plan)
         self.answers.append(answer)
+        self._known.append(answer)
         return answer
 
     @property
@@ -291,9 +301,11 @@ class BudgetedOracle:
         self._left, self._refused, self._refused_part = WHOLE, False, Fraction(0)
         self.adaptive = Adaptive(adaptive) if isinstance(adaptive, int) else adaptive
         self._series: Series | None = None
+        self._counted = 0
         if self.adaptive is not None:
-            earlier = [*federation.source.earlier, *federation.answers]
-            self._series = Series(self.adaptive, federation.held_back, earlier)
+            self._series = Series(self.adaptive, federation.held_back, federation.terms.get("epoch"))
+            for answer in federation.source.earlier:
+                self._series.count(answer)
         self.answers: list[Answer] = []
         self.unanswered: list[Unanswered] = []
 
@@ -306,16 +318,19 @@ class BudgetedOracle:
     def rows(self) -> int:
         """The total of the rows that parties state; of a part of the rows, how many of them it has on average.
 
-        Of an epoch, what they stated in the last answer; 0 before that.
+        Of an epoch, what they stated in the last answer about it; 0 before that.
         """
         rows = self._stated_rows
         return rows if self.held_back is None else self.held_back.rows(rows)
 
     @property
     def _stated_rows(self) -> int:
-        if self._federation.terms.get("epoch") is None:
-            return self._federation.source.rows
-        return sum(self.answers[-1].party_rows.values()) if self.answers else 0
+        federation, epoch = self._federation, self._federation.terms.get("epoch")
+        if epoch is None:
+            return federation.source.rows
+        newest = (answer for known in (federation.known, federation.source.earlier) for answer in reversed(known))
+        found = next((answer for answer in newest if answer.query.epoch == epoch), None)
+        return 0 if found is None else sum(found.party_rows.values())
 
     @property
     def held_back(self) -> HeldBack | None:
@@ -406,6 +421,8 @@ class BudgetedOracle:
         options = {**self._options(part), "feature_map": feature_map, "local": local}
         request = StatisticRequest(self.schema, asked, pure=self._delta == 0, **options)
         series = self._series
+        if series is not None:
+            self._count_others(series)
         if series is not None and series.is_open:
             plan = self._plan(request)
             batch, parties = _batch(plan.query, correction, _stated(plan)), _stated(plan)
@@ -415,6 +432,14 @@ class BudgetedOracle:
         stated = plan.party_rows or [max(1, rows)] * plan.query.honest_parties
         self._widths(plan.query, correction, stated, confidence).check(tolerance, rows)
         return plan, correction
+
+    def _count_others(self, series: Series) -> None:
+        """Count the federation's answers of the meantime that are not to questions of this series."""
+        known = self._federation.known
+        for answer in known[self._counted :]:
+            if all(answer is not own for own in self.answers):
+                series.count(answer)
+        self._counted = len(known)
 
     def _widths(self, query: Query, correction: Correction, party_rows: Sequence[int], confidence: float) -> _Widths:
         """The half-widths of an answer of these parties, which in a series hold for what it is asked after."""
