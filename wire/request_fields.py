@@ -360,6 +360,14 @@ class TrainOptions(AskOptions):
     ] = None
     hold_back: Annotated[Fraction | None, HOLD_BACK] = None
     adaptive: Annotated[int | None, ADAPTIVE] = None
+    start_from: Annotated[
+        Path | None,
+        Option(
+            "newton: an earlier model of the same schema, such as last month's, at which the first gradient is asked "
+            "for. Fewer --rounds then do. Its releases count in the new model's statement.",
+            unit="file",
+        ),
+    ] = None
 
 
 # Which options each design accepts and requires: one table for queries, plans and simulations.

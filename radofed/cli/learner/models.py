@@ -76,7 +76,9 @@ def train(output: Output, options: TrainOptions) -> Result:
     if name not in (*BY_QUERIES, *FROM_RELEASES):
         raise ConfigurationError(f"no estimator is called {name!r}; {nearest(name, (*BY_QUERIES, *FROM_RELEASES))}")
     if name not in BY_QUERIES:
-        if odd := first_changed(options, (*ASKING, "schema", "rounds", "journal", "hold_back", "adaptive")):
+        if odd := first_changed(
+            options, (*ASKING, "schema", "rounds", "journal", "hold_back", "adaptive", "start_from")
+        ):
             raise ConfigurationError(f"{name} learns from a release and takes no {odd}; leave it out")
         if not options.release:
             raise ConfigurationError(f"{name} learns from a release: give its directory")
@@ -110,6 +112,8 @@ def _train_by_queries(output: Output, name: str, options: TrainOptions, file: Pa
     data = {**_saved(output, model, trained.estimator, to), "answers": answers}
     words = f"{to}: {name} over {amount(rows, 'row')}{_but_held_back(model)}, {answers} answer{'s' * (answers != 1)}"
     promised = [data["guarantee"]] if data["guarantee"] is not None else []
+    if model.started_from is not None:
+        words += f", started from {options.start_from}"
     return Result(data, in_lines([words, *promised, *model.statement.short_sentences()]))
 
 
@@ -132,6 +136,8 @@ def _saved(output: Output, model: "Model", estimator: Any, to: Path) -> dict[str
         "d": model.schema.d,
         "release_digest": model.release_digest,
         "held_back": None if model.held_back is None else str(model.held_back),
+        "epochs": model.epochs,
+        "started_from": model.started_from,
     }
     guarantee = guarantee_of(estimator)
     return {**data, "privacy": model.statement.to_dict(), "warning": warning, "guarantee": guarantee}
