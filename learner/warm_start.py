@@ -18,12 +18,12 @@ from learner.model import Model
 from wire.query import Query
 
 IN_PARALLEL = (
-    "The training started from an earlier model, of digest {digest}, whose releases are about other epochs of rows "
-    "({epochs}), in the same federation. A record is in one epoch, so the figures are the larger of both."
+    "The training started from an earlier model, whose releases are about other epochs of rows of the same federation. "
+    "A record is in one epoch, so the figures are the larger of both."
 )
 IN_SEQUENCE = (
-    "The training started from an earlier model, of digest {digest}, whose releases may be about the same records. The "
-    "figures are the sums of both (basic composition)."
+    "The training started from an earlier model, whose releases may be about the same records. The figures are the "
+    "sums of both (basic composition)."
 )
 
 
@@ -77,8 +77,6 @@ def started(model: Model, start: Model) -> Model:
     """The model of a training that started from another one, with the statement of both, and where it is from."""
     own, earlier = model.statement, start.statement
     apart = bool(model.epochs and start.epochs) and not set(model.epochs) & set(start.epochs)
-    text = IN_PARALLEL if apart else IN_SEQUENCE
-    said = text.format(digest=start.digest.hex()[:16], epochs=", ".join(start.epochs))
     together = max if apart else _added
     statement = replace(
         own,
@@ -88,7 +86,9 @@ def started(model: Model, start: Model) -> Model:
             _figure(own.epsilon_if_others_collude), _figure(earlier.epsilon_if_others_collude)
         ),
         theorem_epsilon=None,
-        assumptions=(said, *dict.fromkeys([*own.assumptions, *earlier.assumptions])),
+        assumptions=tuple(
+            dict.fromkeys([IN_PARALLEL if apart else IN_SEQUENCE, *own.assumptions, *earlier.assumptions])
+        ),
         warnings=tuple(dict.fromkeys([*own.warnings, *earlier.warnings])),
         releases=own.releases + earlier.releases,
     )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,10 +58,14 @@ from radofed.simulation.results import (
     notes_if_several,
     worst,
 )
-from radofed.simulation.simulate_options import RunFields, SimulationFields
+from radofed.simulation.simulate_options import EpochFields, RunFields, SimulationFields
 from radofed.simulation.table import Partition, SimulationTable, label_order, party_names, read_table
 from radofed.simulation.workers import Hosts, start_hosts
 from wire.request_fields import ReleaseFields
+
+if TYPE_CHECKING:
+    from radofed.simulation.epochs import EpochsResult
+    from radofed.simulation.warm_starts import WarmStartsResult
 
 # The options of a simulation: what they mean together, and which are refused.
 
@@ -146,6 +150,14 @@ _LEAST_FOLDS = 2
 _MANY_UPLOADS = 20
 
 
+@overload
+def simulate(data: Any, *, epochs: None = None, **fields: Any) -> SimulationResult: ...
+
+
+@overload
+def simulate(data: Any, *, epochs: str | int, **fields: Any) -> "EpochsResult | WarmStartsResult": ...
+
+
 def simulate(
     data: Any,
     *,
@@ -154,8 +166,10 @@ def simulate(
     estimators: str | Sequence[str] | Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
     note: Note | None = None,
+    epochs: str | int | None = None,
+    forgetting: Fraction | str | float | None = None,
     **fields: Any,
-) -> SimulationResult:
+) -> "SimulationResult | EpochsResult | WarmStartsResult":
     """Cross-validate estimators on releases of a simulated federation, as `rado simulate` does.
 
     data: the path of a CSV (also gzipped) or Parquet file, an Arrow table, or a data frame such as those of pandas and
@@ -169,6 +183,11 @@ def simulate(
     feature_map: what records of the design are mapped by before they are clipped, or its file in the columns' units;
     estimators of releases then learn over its terms.
 
+    epochs: rows arrive in epochs, a number of them or "by-column:NAME". Then there are no folds: each epoch is released
+    once, or an estimator that starts from an earlier model trains on each, and models are tested on the next one. The
+    result is a `radofed.simulation.epochs.EpochsResult` or a `radofed.simulation.warm_starts.WarmStartsResult`.
+    forgetting: the weight of each epoch relative to the next one, by default 1/2, for moments.
+
     fields: those of `radofed.simulation.simulate_options.SimulationFields`, as `rado simulate --help` explains them.
     The design and its options are shared by estimators of releases. epsilon and delta are also the budget of each
     estimator that queries, separately in each fold. Exact numbers may be strings, such as "1e-6".
@@ -178,6 +197,21 @@ def simulate(
     """
     inspect.signature(simulate).bind(data, **fields)
     asked = from_texts(SimulationFields, fields)
+    over = from_texts(EpochFields, {"epochs": None if epochs is None else str(epochs), "forgetting": forgetting})
+    if over.epochs is not None:
+        from radofed.simulation.over_epochs import simulate_over_epochs  # noqa: PLC0415  (it needs this module)
+
+        if feature_map is not None:
+            raise ConfigurationError("with epochs releases are of records without a feature map: leave the map out")
+        return simulate_over_epochs(
+            as_source(data),
+            asked,
+            over,
+            schema=schema,
+            estimators=estimators,
+            parameters=options,
+            note=note or (lambda _: None),
+        )
     defaults = None
     if estimators is None:
         estimators, epsilon = usual_estimator(asked, mapped=feature_map is not None)
