@@ -360,8 +360,9 @@ def _fresh_deviation(rows: int, share: float, queries: int, failure: float, info
     """The same for values that are chosen after it is known which rows are asked about, over all rows.
 
     The number n of these rows is within c of share m. Given it, a sum of values of mean e is within root(2 n e (1 - e)
-    L) + L / 3 of n e (Bernstein). With e c, the largest is c / 2 + root(2 n L + c^2) / 2 + L / 3. information: I, which
-    adds to L.
+    L) + L / 3 of n e (Bernstein). With e c, the largest is c / 2 + root(2 n L + c^2) / 2 + L / 3.
+
+    information: I, which adds to L.
     """
     rate = math.log(4.0 * queries / failure) + information
     count = rows * _deviation(math.log(4.0 / failure) / rows, share)

@@ -207,7 +207,9 @@ def infer(
     - A column with two values becomes a boolean, one with up to 30 texts a category.
     - Others are left out with a note, such as ids and free text, and so are the columns `left_out`.
 
-    left_out: what each of them holds, in words. bounded: columns whose bounds will be replaced. label_column: None for
+    left_out: what each of them holds, in words.
+
+    bounded: columns whose bounds will be replaced. label_column: None for
     the last one that is not left out. positive: None only if the
     label has two values. target: the label's type; "classes" takes all values of its column. Raises DataError for a
     file that cannot be read, ConfigurationError if no label or no feature can be drafted.

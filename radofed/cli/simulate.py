@@ -32,7 +32,7 @@ def simulate(output: Output, options: SimulateOptions) -> Result:
     drawn = _drawn(options)
     if options.epochs is not None or options.forgetting is not None:
         return _over_epochs(output, options)
-    from radofed.simulation.run import simulate as run_simulate
+    from radofed.simulation.entry import simulate as run_simulate
 
     simulated = partial(
         run_simulate,
