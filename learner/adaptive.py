@@ -28,6 +28,14 @@ TRIVIAL = 0.5
 """The tolerance of the constant 1/2."""
 
 
+def premise_of(questions: int, way: Way) -> str:
+    """When the tolerances of so many questions hold, as a clause."""
+    return (
+        f"for all of up to {questions} questions together, each of which earlier answers may have chosen, because "
+        f"{way.words}"
+    )
+
+
 class Series:
     """At most k questions about the rows of a part and an epoch; None for all of them.
 
@@ -51,10 +59,7 @@ class Series:
     def premise(self) -> str:
         """When they hold, as a clause."""
         assert self._way is not None, "a series has a way from its first question on"
-        return (
-            f"for all of up to {self._adaptive.questions} questions together, each of which earlier answers may have "
-            f"chosen, because {self._way.words}"
-        )
+        return premise_of(self._adaptive.questions, self._way)
 
     def part(self) -> HeldBack | None:
         """The rows that the next question is about. Raises ConfigurationError if all questions were asked."""

@@ -21,7 +21,7 @@ from dpcore.accounting.local_response import LocalResponse
 from dpcore.accounting.protection import ReleaseCost
 from dpcore.accounting.words import after_attempt, figures
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError, RadofedError
-from dpcore.estimators.oracle import WHOLE, GradientEstimate
+from dpcore.estimators.oracle import WHOLE, GradientEstimate, failure_of
 from dpcore.numbers.rationals import rounded_up
 from dpcore.predicates.expressions import Constant, Predicate
 from dpcore.predicates.frontend import as_predicate
@@ -48,8 +48,8 @@ from dpcore.statistics.accuracy import (
     SharedNoise,
     corrected_batch,
 )
-from dpcore.statistics.adaptive import Adaptive
-from learner.adaptive import Series
+from dpcore.statistics.adaptive import Adaptive, Way
+from learner.adaptive import Series, premise_of
 from learner.composition import Unanswered, composed_statement, cost_of, rows_of
 from learner.history import AskedBeforeError, NotAskedBeforeError
 from learner.planning import Plan
@@ -336,6 +336,14 @@ class BudgetedOracle:
     def held_back(self) -> HeldBack | None:
         """The part of the rows that queries are about; None for all."""
         return self._federation.held_back
+
+    @property
+    def asked_part(self) -> HeldBack | None:
+        """The part of the rows that the last answer is about, a piece in a split series; before the first `held_back`.
+
+        None for all rows.
+        """
+        return self.answers[-1].query.held_back if self.answers else self.held_back
 
     @property
     def epsilon(self) -> Fraction:
@@ -647,7 +655,14 @@ def estimates_of(answer: Answer, *, confidence: float = 0.95) -> Estimates:
     if not kind.batch:
         raise ConfigurationError(f"this is a release of {kind.contents}: give one of statistics")
     _, correction = corrected_batch(kind.batch, 0.0)
-    return _estimates(answer, correction, confidence)
+    about = answer.query.held_back
+    if about is None or not about.pieces:
+        return _estimates(answer, correction, confidence)
+    # One question of a series, whose rows are its own: the piece says how many questions there are.
+    batch = replace(_batch(answer.query, correction, len(answer.party_rows)), is_fresh=True)
+    widths = _Widths(batch, failure_of(confidence, about), about)
+    premise = premise_of(about.pieces, Way.SPLIT)
+    return replace(_estimates(answer, correction, confidence, widths), premise=premise)
 
 
 def _estimates(answer: Answer, correction: Correction, confidence: float, widths: _Widths | None = None) -> Estimates:

@@ -68,6 +68,12 @@ ADAPTIVE = Option(
     default="the statistics were chosen without any answer about these rows",
     at_least=2,
 )
+SPLIT_ADAPTIVE = Option(
+    "K: the most questions if earlier answers may choose later ones. Each is about a piece of the rows, one K-th, and "
+    "intervals hold for new rows all the same, for all K together.",
+    default="chosen without any answer about these rows",
+    at_least=2,
+)
 MAP_FILE = Option(
     "moments, gaussian, fixed-support with --epsilon: a feature map in the columns' units, TOML or JSON; records are "
     "mapped before they are clipped.",

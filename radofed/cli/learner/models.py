@@ -16,9 +16,18 @@ from dpcore.numbers.rationals import upper
 from radobase.options import named_options
 from radobase.printing import amount, in_lines, json_text
 from radofed.cli.framework import check_directory, check_new
-from radofed.cli.learner.sessions import ASKING, asked_federation, asked_source, question_result
+from radofed.cli.learner.sessions import ASKING, asked_federation, asked_source, question_result, split_of
 from radofed.cli.output import Output, Result
-from wire.request_fields import ADAPTIVE, CONFIDENCE, DELTA_OR_ZERO, LOCAL, NOISE_RATE, AskOptions, TrainOptions
+from wire.request_fields import (
+    ADAPTIVE,
+    CONFIDENCE,
+    DELTA_OR_ZERO,
+    LOCAL,
+    NOISE_RATE,
+    SPLIT_ADAPTIVE,
+    AskOptions,
+    TrainOptions,
+)
 
 if TYPE_CHECKING:
     from dpcore.evaluation.evaluation import Evaluation
@@ -34,6 +43,7 @@ class EvaluateOptions(EvaluationOptions, AskOptions):
 
     model: Annotated[Path, Option("A model that train wrote.", argument=True)]
     delta: Annotated[Fraction, DELTA_OR_ZERO] = Fraction(0)
+    adaptive: Annotated[int | None, SPLIT_ADAPTIVE] = None
     calibrated: Annotated[
         Path | None, Option("Write the model with probabilities, calibrated on this evaluation, to this new file.")
     ] = None
@@ -174,9 +184,13 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
     each label in each bin of scores. The parties charge both. For the noise alone the interval of the error is about
     40 / (rows x epsilon) wide.
 
+    With --adaptive K each batch is one of K questions, about a piece of the rows: for models that were chosen, or
+    trained, after earlier evaluations on the same rows.
+
     Of several classes it asks one batch, the rows of each class by predicted class, and prints what is right of each
     class's rows and predictions.
     """
+    from dpcore.errors import ConfigurationError
     from dpcore.evaluation.evaluation import evaluate as ask_evaluation
     from dpcore.records.held_back import HeldBack, Part
     from learner.model import Model
@@ -189,8 +203,13 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
     if calibrated is not None:
         loaded.require_two_classes("a calibration")
     held_back = None if loaded.held_back is None else HeldBack(loaded.held_back, Part.HELD_BACK)
+    if options.adaptive is not None and held_back is None:
+        raise ConfigurationError(
+            "the model was trained without --hold-back: nothing is claimed about new rows, and what is claimed about "
+            "these rows holds for any model, so leave --adaptive out"
+        )
     with asked_federation(output, options, loaded.schema, held_back) as federation:
-        oracle = federation.within(*options.budget("evaluate"))
+        oracle = federation.within(*options.budget("evaluate"), split_of(options.adaptive))
         if options.would_accept:
             return _evaluation_questions(loaded, federation, oracle, options)
         if loaded.schema.label.classes:
@@ -234,7 +253,7 @@ def _evaluation_questions(
     for number, batch in enumerate(batches, 1):
         which = f"batch {number} of {len(batches)}: " if len(batches) > 1 else ""
         named.append(Batch(batch.predicates, batch.part, f"{which}{batch.what}{part}"))
-    found = ask_about(federation, oracle.epsilon, oracle.delta, named, model.feature_map)
+    found = ask_about(federation, oracle.epsilon, oracle.delta, named, model.feature_map, oracle.adaptive)
     if all(batch.is_exact for batch in batches):
         return question_result(found)
     unknown = "the edges of batch 2 are known once batch 1 is answered; even steps of probability stood for them"

@@ -13,6 +13,7 @@ from wire.request_fields import AskedTerms, AskOptions
 if TYPE_CHECKING:
     from dpcore.records.held_back import HeldBack
     from dpcore.records.schema import Schema
+    from dpcore.statistics.adaptive import Adaptive
     from learner.federation import Federation
     from learner.journal import SessionSource
     from learner.progress import WouldAccept
@@ -77,6 +78,13 @@ def asked_source(
             timeout_s=options.timeout_s,
             note=output.note,
         )
+
+
+def split_of(questions: int | None) -> "Adaptive | None":
+    """A series of so many questions, each about rows of its own; None for a question that no answer chose."""
+    from dpcore.statistics.adaptive import Adaptive, Way
+
+    return None if questions is None else Adaptive(questions, Way.SPLIT)
 
 
 def question_result(found: "Sequence[WouldAccept]", note: str = "") -> Result:

@@ -101,6 +101,7 @@ def test_the_form_is_the_command_s_and_can_be_used_by_everyone(learner, what):
     assert ("sensitive" in names) == (what == "dp-feat")
     assert ("rounds" in names) == (what == "newton")
     assert ("hold_back" in names) == (what != "statistic")
+    assert ("adaptive" in names) == (what == "statistic")
     assert "cohort_min" in names
     # The keyboard reaches everything, the buttons last.
     assert tabs(page)[-1] == "do"
