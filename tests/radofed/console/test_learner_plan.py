@@ -4,6 +4,7 @@ import shlex
 
 import pytest
 
+from dpcore.numbers.rationals import upper
 from radofed.node_config import PolicyChoices
 from radofed.provision import provision
 from tests.end_to_end.test_main_job import SCHEMA
@@ -137,6 +138,16 @@ def test_a_plan_is_that_of_the_command(plan, member, what, fields, arguments):
     assert page.count("svg", inside="section") == (what != "dp-feat")
 
 
+def test_statistics_that_answers_choose_are_planned_about_pieces_of_the_rows(plan, member):
+    page = plan("statistic", epsilon="1", statistic="y == 1", adaptive="40")
+    text = page.text("section")
+    assert "--adaptive=40" in page.text("pre")
+    assert "because each question is about rows of its own" in text
+    # The command takes the way with the smallest tolerance, of which a release alone would not say that it holds.
+    found = command(member, "--statistic", "y == 1", "--epsilon", "1", "--adaptive", "40")
+    assert f"within {upper(found['tolerance'], 5)} of the truth" not in text
+
+
 @pytest.mark.parametrize(
     ("what", "holds_back"), [("naive-bayes", True), pytest.param("threshold", False, marks=pytest.mark.slow)]
 )
@@ -204,6 +215,7 @@ def test_noise_that_exceeds_the_signal_is_an_alarm(plan, member):
         ),
         pytest.param("statistic", {"epsilon": "1"}, "give at least one predicate", marks=pytest.mark.slow),
         ("statistic", {"epsilon": "1", "statistic": f'x["{HTML}"] >= 1'}, HTML),
+        ("statistic", {"epsilon": "1", "statistic": "y == 1", "adaptive": "1"}, "adaptive is 1; it must be at least 2"),
         ("statistic", {"tolerance": "0.00001", "statistic": "y == 1"}, "not possible with any epsilon up to 10"),
     ],
 )
