@@ -12,6 +12,7 @@ the same steps: it is planned, signed, accepted or refused by each party, charge
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -328,9 +329,14 @@ class BudgetedOracle:
         federation, epoch = self._federation, self._federation.terms.get("epoch")
         if epoch is None:
             return federation.source.rows
-        newest = (answer for known in (federation.known, federation.source.earlier) for answer in reversed(known))
-        found = next((answer for answer in newest if answer.query.epoch == epoch), None)
-        return 0 if found is None else sum(found.party_rows.values())
+        rows = _rows_of_epoch(federation.known, epoch)
+        return self._earlier_rows_of_epoch if rows is None else rows
+
+    @cached_property
+    def _earlier_rows_of_epoch(self) -> int:
+        """What parties stated of the epoch before this federation asked; 0 if nothing. Read once, as it may be slow."""
+        federation = self._federation
+        return _rows_of_epoch(federation.source.earlier, federation.terms["epoch"]) or 0
 
     @property
     def held_back(self) -> HeldBack | None:
@@ -634,6 +640,12 @@ class BudgetedOracle:
             return words
         words = f"{words}, which counts {amount(attempts, 'attempt')} without an answer"
         return words if count else f"{words}; --would-accept asks first, and counts nothing"
+
+
+def _rows_of_epoch(answers: Sequence[Answer], epoch: str) -> int | None:
+    """The rows of the parties in the last of the answers about this epoch; None if there is none."""
+    found = next((answer for answer in reversed(answers) if answer.query.epoch == epoch), None)
+    return None if found is None else sum(found.party_rows.values())
 
 
 def rows_about(answer: Answer) -> int:
