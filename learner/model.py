@@ -18,7 +18,7 @@ from dpcore.numbers.rationals import exact_number
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.encoding import Change, changes, summed, why_unusable
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.features import Classes, Label, two_classes
+from dpcore.records.features import Classes, Label, Target, two_classes
 from dpcore.records.schema import Schema
 from learner import export
 from learner.score_parts import Explanation, explain
@@ -49,6 +49,14 @@ DIGEST_BYTES = 32
 
 
 _MODEL = FileKind(with_remedy("give the file that `train` wrote, or train again", ModelError), limit_bytes=32 << 20)
+
+
+Link = Literal["identity", "log"]
+
+
+def link_of(estimator: str, target: Target) -> Link:
+    """What makes predictions of scores: of counts newton's are logarithms of rates, every other score is t."""
+    return "log" if target.coding.kind == "count" and estimator == "newton" else "identity"
 
 
 @dataclass(frozen=True, eq=False)

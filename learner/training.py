@@ -20,7 +20,7 @@ from dpcore.records.features import two_classes
 from dpcore.records.held_back import Part
 from dpcore.records.schema import Schema
 from learner.epoch_releases import EpochReleases
-from learner.estimators import FROM_RELEASES, SEVERAL_CLASSES, class_of, make_estimator, several_classes_refused
+from learner.estimators import FROM_RELEASES, class_of, make_estimator, refused_by_name
 from learner.federation import AnswerSource, BudgetedOracle, Federation
 from learner.model import Model
 from learner.release import Release
@@ -64,8 +64,8 @@ def train(release: Sample, estimator_name: str, *, synthetic_rados: int | None =
 
 def check_learns(estimator_name: str, schema: Schema) -> None:
     """Raise ConfigurationError, before anything is asked, if the estimator does not learn the schema's label."""
-    if schema.label.classes and estimator_name not in SEVERAL_CLASSES:
-        raise ConfigurationError(several_classes_refused(estimator_name, schema.label))
+    if (sentence := refused_by_name(estimator_name, schema.label)) is not None:
+        raise ConfigurationError(sentence)
 
 
 def model_of(estimator: Any, release: Sample, estimator_name: str) -> Model:

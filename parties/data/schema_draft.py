@@ -13,7 +13,19 @@ from fractions import Fraction
 from types import MappingProxyType
 
 from dpcore.errors import ConfigurationError
-from dpcore.records.features import Classes, Day, Feature, Label, Limit, close_match
+from dpcore.records.features import (
+    Classes,
+    Count,
+    Day,
+    EventTime,
+    Feature,
+    Label,
+    Limit,
+    Number,
+    Target,
+    close_match,
+    measured,
+)
 from dpcore.records.features.labels import MOST_CLASSES
 from dpcore.records.schema import Schema
 from dpcore.records.texts import DRAFTED_TEXTS
@@ -28,7 +40,9 @@ from parties.data.draft_columns import (
     spellings,
     true_of,
 )
+from parties.data.draft_event import draft_event
 from parties.data.draft_features import draft_feature
+from parties.data.draft_measured import draft_count, draft_number
 from radobase.printing import amount, listed
 from radobase.tables.tables import Table, TableSource, no_such_column, open_table
 
@@ -199,6 +213,8 @@ def infer(
     name: str = DRAFT_NAME,
     left_out: Mapping[str, str] = MappingProxyType({}),
     bounded: Collection[str] = (),
+    exposure: str | None = None,
+    event: str | None = None,
 ) -> tuple[Schema, list[str]]:
     """Draft a schema called `name` from a table, with notes for the person who revises it.
 
@@ -209,33 +225,25 @@ def infer(
 
     left_out: what each of them holds, in words.
 
-    bounded: columns whose bounds will be replaced. label_column: None for
-    the last one that is not left out. positive: None only if the
-    label has two values. target: the label's type; "classes" takes all values of its column. Raises DataError for a
-    file that cannot be read, ConfigurationError if no label or no feature can be drafted.
+    bounded: columns whose bounds will be replaced. label_column: None for the last one that is not left out. positive:
+    None only if the label has two values. target: the label's type; "classes" takes all values of its column.
+
+    exposure: the column that a count is counted over. event: of a time to an event, the column that says whether it
+    happened; `positive` are then the texts that mean so.
+
+    Raises DataError for a file that cannot be read, ConfigurationError if no label or no feature can be drafted.
     """
     table = open_table(source)
-    named = [column for column in table.columns if column]
-    if not named:
-        raise table.error("no column has a header; write one")
-    if odd := next((column for column in left_out if column not in named), None):
-        raise no_such_column(table, odd)
     notes = [f"{column!r} is left out: it holds {what}, and no feature." for column, what in left_out.items()]
-    if label_column is None:
-        label_column = _last(table, [column for column in named if column not in left_out])
-        notes.append(f"The draft takes the last column, {label_column!r}, as the label.")
-    elif label_column not in named:
-        raise no_such_column(table, label_column)
-    elif label_column in left_out:
-        raise ConfigurationError(
-            f"column {label_column!r} holds {left_out[label_column]}, so it cannot be the label: name another column"
-        )
+    label_column = _label_column(table, label_column, left_out, notes)
+    named = [column for column in table.columns if column]
     seen = _read(table, named)
-    if target == Classes.type and positive:
-        raise ConfigurationError("a label of several classes has no positive values: leave them or the target out")
-    column = seen.pop(label_column)
-    label = draft_classes(column, notes) if target == Classes.type else draft_label(column, positive, notes)
-    seen = {name: one for name, one in seen.items() if name not in left_out}
+    if target not in (Label.type, EventTime.type) and positive:
+        raise ConfigurationError(f"a label of {target} has no positive values: leave them or the target out")
+    other = _other_column(table, target, exposure, event)
+    label = _label(seen, label_column, positive, target, bounded, other, notes)
+    for name_of_column in (*label.columns, *left_out):
+        seen.pop(name_of_column, None)
     before = len(notes)
     features = [feature for one in seen.values() if (feature := _feature(table, one, notes, bounded)) is not None]
     notes += [f"The frame's index {name!r} is no column." for name in table.index if name not in table.columns]
@@ -252,11 +260,65 @@ def infer(
     return Schema(name=name, label=label, features=tuple(features), texts=DRAFTED_TEXTS), notes
 
 
-def _last(table: Table, columns: Sequence[str]) -> str:
-    """The last column. Raises DataError if there is none."""
-    if not columns:
+def _label_column(table: Table, given: str | None, left_out: Mapping[str, str], notes: list[str]) -> str:
+    """The label's column. Raises DataError if no column has a header, or a name is unknown; ConfigurationError."""
+    named = [column for column in table.columns if column]
+    if not named:
+        raise table.error("no column has a header; write one")
+    if odd := next((column for column in left_out if column not in named), None):
+        raise no_such_column(table, odd)
+    rest = [column for column in named if column not in left_out]
+    if not rest:
         raise table.error("every column is left out, so none can be the label; name fewer")
-    return columns[-1]
+    if given is None:
+        notes.append(f"The draft takes the last column, {rest[-1]!r}, as the label.")
+        return rest[-1]
+    if given not in named:
+        raise no_such_column(table, given)
+    if given in left_out:
+        raise ConfigurationError(
+            f"column {given!r} holds {left_out[given]}, so it cannot be the label: name another column"
+        )
+    return given
+
+
+def _other_column(table: Table, target: str, exposure: str | None, event: str | None) -> str | None:
+    """The label's second column: of the exposure, or of the event. Raises ConfigurationError if it does not fit."""
+    if exposure is not None and target != Count.type:
+        raise ConfigurationError("an exposure is of a count: give --target count, or leave the exposure out")
+    if (event is None) != (target != EventTime.type):
+        raise ConfigurationError(
+            "a time to an event has a second column, which says whether it happened: give --target event and --event"
+        )
+    other = event if exposure is None else exposure
+    if other is not None and other not in table.columns:
+        raise no_such_column(table, other)
+    return other
+
+
+def _label(
+    seen: Mapping[str, Seen],
+    name: str,
+    positive: Sequence[str] | None,
+    target: str,
+    bounded: Collection[str],
+    other: str | None,
+    notes: list[str],
+) -> Target:
+    """The label of this type. other: as of `_other_column`. Other arguments and errors as of `infer`."""
+    match target:
+        case Classes.type:
+            return draft_classes(seen[name], notes)
+        case Number.type:
+            return draft_number(seen[name], notes)
+        case Count.type:
+            over = None if other is None else seen[other]
+            return draft_count(seen[name], over, notes, is_bounded=other in bounded)
+        case EventTime.type:
+            assert other is not None, "a time to an event has a column of the event"
+            return draft_event(seen[name], seen[other], positive, notes)
+        case _:
+            return draft_label(seen[name], positive, notes)
 
 
 def _read(table: Table, columns: Sequence[str]) -> dict[str, Seen]:
@@ -317,8 +379,11 @@ def bounded(draft: Schema, bounds: Mapping[str, tuple[Limit, Limit]]) -> Schema:
     SchemaFieldError for bounds that are none.
     """
     numbers = {group.column for group in draft.numbers}
+    label: Target = draft.label
     for column in bounds:
-        if column not in numbers:
+        if column in label.columns and label.coding.is_measured:
+            label = measured(label, "a label's bounds").with_bounds(column, *_two_numbers(column, bounds[column]))
+        elif column not in numbers:
             near = close_match(column, numbers)
             hint = "look at the draft without bounds" if near is None else f"did you mean {near!r}?"
             raise ConfigurationError(f"bounds of {column!r}: the draft has no such number; {hint}")
@@ -330,4 +395,11 @@ def bounded(draft: Schema, bounds: Mapping[str, tuple[Limit, Limit]]) -> Schema:
             raise ConfigurationError(f"bounds of {feature.column!r}: {error}") from error
 
     changed = (with_bounds(feature) if feature.column in bounds else feature for feature in draft.features)
-    return Schema(name=draft.name, label=draft.label, features=tuple(changed), bias=draft.bias, texts=draft.texts)
+    return Schema(name=draft.name, label=label, features=tuple(changed), bias=draft.bias, texts=draft.texts)
+
+
+def _two_numbers(column: str, bounds: tuple[Limit, Limit]) -> tuple[float, float]:
+    lower, upper = bounds
+    if isinstance(lower, str) or isinstance(upper, str):
+        raise ConfigurationError(f"bounds of {column!r}: it is a column of numbers, so give two numbers")
+    return lower, upper

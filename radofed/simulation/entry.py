@@ -16,6 +16,7 @@ from radobase.schema_files import load_feature_map, load_schema
 from radobase.tables.tables import as_source
 from radofed.simulation.epochs import EpochsResult
 from radofed.simulation.evaluation import HoldBack, check_estimators, check_target, named_estimators
+from radofed.simulation.measured import check_numbers
 from radofed.simulation.over_epochs import simulate_over_epochs
 from radofed.simulation.results import SimulationResult
 from radofed.simulation.run import (
@@ -110,8 +111,11 @@ def simulate(
         schema=_schema(schema),
         group_column=settings.partition.column,
         target=asked.target,
+        event=asked.event,
     )
     check_target(chosen, table.schema.label)
+    if table.schema.label.coding.has_value:
+        check_numbers(settings, chosen)
     if design is not None and feature_map is not None:
         settings = replace(settings, design=replace(design, feature_map=_map(feature_map, table.schema)))
     if note is not None and defaults is not None:

@@ -118,6 +118,7 @@ def _read(
         schema=loaded,
         group_column=column,
         target=asked.target,
+        event=asked.event,
     )
     two_classes(table.schema.label, "a simulation over epochs")
     return table, epochs_of(epochs, data, table.records.rows)

@@ -11,6 +11,7 @@ import pytest
 from dpcore.errors import ConfigurationError, SchemaError, ShapeError
 from dpcore.estimators.mean_variance import MeanVariance
 from dpcore.estimators.private_newton import PrivateNewton
+from dpcore.records.coding import class_codes
 from dpcore.records.encoding import store
 from dpcore.records.features import Classes, RealFeature
 from dpcore.records.records import Records
@@ -42,7 +43,7 @@ def rows_of(count: int, seed: int, classes: tuple[int, ...] = (0, 1, 2)) -> tupl
 def records(count: int, seed: int, classes: tuple[int, ...] = (0, 1, 2)) -> Records:
     x, codes = rows_of(count, seed, classes)
     stored = store(np.column_stack([x, np.ones(count)]))
-    return Records(stored, codes.astype(np.int8), np.ones(count, dtype=bool), classes=3)
+    return Records(stored, codes.astype(np.int8), np.ones(count, dtype=bool), coding=class_codes(3))
 
 
 @pytest.fixture
