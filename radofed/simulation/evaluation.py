@@ -272,11 +272,14 @@ def check_estimators(estimators: Mapping[str, Any], *, moments: bool) -> None:
 def check_target(estimators: Mapping[str, Any], target: Target) -> None:
     """Raise ConfigurationError if an estimator does not learn this label.
 
-    An object of the caller's, which does not say what it learns, is taken as one that does.
+    An object of the caller's, which does not say what it learns, is taken as one that does, but for times to an event.
     """
     for name, estimator in estimators.items():
-        sentence = refused(name, target, lambda attribute, of=estimator: bool(getattr(of, attribute, True)))  # type: ignore[misc]
-        if sentence is not None:
+
+        def learns(attribute: str, of: Any = estimator) -> bool:
+            return bool(getattr(of, attribute, attribute != "event_times"))
+
+        if (sentence := refused(name, target, learns)) is not None:
             raise ConfigurationError(sentence)
 
 
