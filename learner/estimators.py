@@ -51,6 +51,9 @@ LOG_ODDS = {
 }
 """Estimators whose scores are log odds under these assumptions."""
 
+LOG_ODDS_OF_CLASSES = {"mean-variance": "its scores are the log odds of Gaussian classes of one covariance"}
+"""The same of a label of several classes: the softmax of the scores has the classes' probabilities."""
+
 SEVERAL_CLASSES = ("newton", "mean-variance")
 """Estimators that learn a label of several classes too."""
 

@@ -54,6 +54,7 @@ from dpcore.statistics.adaptive import Adaptive, Way
 from learner.adaptive import Series, premise_of
 from learner.composition import Unanswered, composed_statement, cost_of, rows_of
 from learner.history import AskedBeforeError, NotAskedBeforeError
+from learner.inquiring import Inquiring, InquiringFederation
 from learner.planning import Plan
 from learner.requests import GradientRequest, MomentsRequest, Request, StatisticRequest
 from radobase.printing import amount
@@ -158,7 +159,7 @@ def _cost_of_retry(cost: ReleaseCost, epsilon: Fraction | None) -> str:
     return f"{figure}{budget}"
 
 
-class Federation:
+class Federation(InquiringFederation):
     """A source of answers and its schema.
 
     terms: options of `learner.requests.Terms` for all requests, such as cohort_min.
@@ -287,7 +288,7 @@ class _Widths:
         return f"{needed} rows would, or "
 
 
-class BudgetedOracle:
+class BudgetedOracle(Inquiring):
     """A federation within (epsilon, delta): a `dpcore.estimators.oracle.Oracle`."""
 
     def __init__(
@@ -477,6 +478,14 @@ class BudgetedOracle:
         options = {"feature_map": feature_map, "norm_bound": norm_bound, "edge_weight": edge_weight}
         found: Moments = self._moments(MomentsQuery, part, options)
         return found
+
+    def planned_moments(
+        self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None, feature_map: FeatureMap | None = None
+    ) -> Plan:
+        """The plan of `moments`. Sends nothing, and takes nothing of the budget."""
+        self._check_not_pure("moments")
+        options = {"feature_map": feature_map, "norm_bound": norm_bound}
+        return self._plan(MomentsRequest(self.schema, **{**self._options(part), **options}))
 
     def class_moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> ClassMoments:
         """See dpcore.estimators.oracle.ClassOracle."""

@@ -12,6 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError
+from dpcore.records.features import two_classes
 from dpcore.records.schema import Schema
 from learner.estimators import BY_QUERIES, class_of
 from learner.model import Model
@@ -44,7 +45,7 @@ def load_start(path: Path, estimator: str, schema: Schema, held_back: Fraction |
             f"{path}: the model's schema {model.schema.name!r} is another one than {schema.name!r} "
             f"({model.schema.digest.hex()[:16]}, {schema.digest.hex()[:16]}): start from a model of the same schema"
         )
-    model.require_two_classes("a start from an earlier model")
+    two_classes(model.schema.label, "a start from an earlier model")
     if model.feature_map is not None:
         raise ConfigurationError(
             f"{path}: {model.estimator} learned over a feature map, and {estimator} learns over the schema's "

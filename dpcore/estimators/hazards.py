@@ -4,7 +4,7 @@ Within interval j a record x has the event with probability 1 - exp(-exp(alpha_j
 before: exp(theta_i) is the ratio of hazards per unit of coordinate i, as in Cox's model, of which this is the grouped
 form (Prentice and Gloeckler, Biometrics 34, 1978).
 
-1. The cells of dpcore.evaluation.survival start the baseline, with theta = 0.
+1. The cells of dpcore.evaluation.life_table start the baseline, with theta = 0.
 2. Moments define a basis P in which records z = P x have mean zero and about one spread.
 3. Each further release is the mean gradient at one point; the next point is the root of a regression over all of them,
    as in dpcore.estimators.private_newton. The curvature is about the share of records with an event along z, and u^2

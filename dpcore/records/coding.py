@@ -120,6 +120,22 @@ class Coding:
         if self.has_exposure and int(np.abs(labels[:, 1]).max(initial=0)) > LARGEST_OFFSET << OFFSET_BITS:
             raise SchemaError("an exposure is out of range: encode labels by the schema")
 
+    def spread(self, places: NDArray[np.float64]) -> Labels:
+        """Made-up labels that rise with places from 0 to below 1, spread evenly over what labels can be."""
+        match self.kind:
+            case "signs":
+                labels = np.where(places < 0.5, -1.0, 1.0)
+            case "number":
+                labels = (2.0 * places - 1.0) * ONE
+            case "classes":
+                labels = places * self.size
+            case "count":
+                labels = places * (self.size + 1)
+            case "event-time":
+                labels = places * (2 * self.size + 1)
+        found = np.floor(labels).astype(self.dtype)
+        return np.column_stack([found, np.zeros_like(found)]) if self.has_exposure else found
+
     @property
     def digested(self) -> bytes:
         """What a digest of records is over before the arrays; empty for signs."""

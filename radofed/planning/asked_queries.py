@@ -21,7 +21,6 @@ from dpcore.declared import Declared
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.statement import PrivacyStatement, statement_for
-from dpcore.records.coding import Coding, Labels
 from dpcore.records.features import nearest
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
@@ -207,29 +206,11 @@ def made_up_records(schema: Schema) -> Records:
     rng = np.random.default_rng(_SEED)
     x = np.hstack([group.draw(rng, _MADE_UP_ROWS) for group in schema.groups])
     scores = x @ rng.normal(size=x.shape[1])
-    labels = _made_up_labels(scores, schema.label.coding)
+    labels = schema.label.coding.spread(np.argsort(np.argsort(scores)) / _MADE_UP_ROWS)
     if schema.bias:
         x = np.hstack([x, np.ones((_MADE_UP_ROWS, 1))])
     usable = np.ones(_MADE_UP_ROWS, dtype=np.bool_)
     return Records(np.rint(x * ONE).astype(np.int32), labels, usable, coding=schema.label.coding)
-
-
-def _made_up_labels(scores: NDArray[np.float64], coding: Coding) -> Labels:
-    """Labels that rise with the scores."""
-    place = np.argsort(np.argsort(scores)) / _MADE_UP_ROWS
-    match coding.kind:
-        case "classes":
-            labels = place * coding.classes
-        case "number":
-            labels = (2.0 * place - 1.0) * ONE
-        case "count":
-            labels = place * (coding.size + 1)
-        case "event-time":
-            labels = place * (2 * coding.size + 1)
-        case _:
-            labels = np.where(scores > np.median(scores), 1, -1)
-    found = np.floor(labels).astype(coding.dtype)
-    return np.column_stack([found, np.zeros_like(found)]) if coding.has_exposure else found
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,7 @@ class DescribedLabel(ABC):
     def encode(self, columns: Sequence[Cells], form: Form) -> EncodedLabel:
         """The labels of cells, of each of `columns`, texts in this form. Raises CellError if a policy refuses one."""
 
+    @property
     def lenient(self) -> Self:
         """The same label, whose policies leave out every row that they refused."""
         refusing = {each.name: "zero-vector" for each in fields(self) if getattr(self, each.name) == "refuse"}  # type: ignore[arg-type]  # every type of label is a dataclass

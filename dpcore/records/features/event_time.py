@@ -1,7 +1,7 @@
 """Labels that are times to an event: in which interval of time a person's follow-up ended, and whether by the event.
 
 A party stores one code for each row, and nothing else of the time. The codes are the cells of
-dpcore.evaluation.survival: with J intervals the events by interval, then the people censored by interval, then those
+dpcore.evaluation.life_table: with J intervals the events by interval, then the people censored by interval, then those
 who were followed beyond the horizon. So a row is in one cell, however long it was followed.
 """
 

@@ -58,7 +58,7 @@ def test_a_bad_cell_is_refused_or_leaves_the_row_out_and_is_counted(time, event,
     with pytest.raises(CellError, match=words) as caught:
         encoded(LABEL, [1.5, time], ["0", event])
     assert (caught.value.row, caught.value.column) == (1, column)
-    found = encoded(LABEL.lenient(), [1.5, time], ["0", event])
+    found = encoded(LABEL.lenient, [1.5, time], ["0", event])
     assert found.dropped.tolist() == [False, True]
     tally = found.tally
     assert tally.missing + tally.unreadable + tally.unlisted == 1

@@ -71,7 +71,7 @@ def test_a_cell_that_is_no_label_is_refused_and_named(label, cell, says):
         encoded(label, (good, cell))
     assert (refused.value.row, refused.value.column) == (1, label.column)
     assert "label." in str(refused.value)
-    kept = encoded(label.lenient(), (good, cell))
+    kept = encoded(label.lenient, (good, cell))
     assert kept.dropped.tolist() == [False, True]
     assert kept.tally.missing + kept.tally.unreadable + kept.tally.beyond == 1
 
@@ -91,7 +91,7 @@ def test_an_exposure_is_positive_and_within_its_bounds(cell, says):
     with pytest.raises(CellError, match=says) as refused:
         encoded(OVER, (3.0, 4.0), (1.0, cell))
     assert (refused.value.row, refused.value.column) == (1, "years")
-    assert encoded(OVER.lenient(), (3.0, 4.0), (1.0, cell)).dropped.tolist() == [False, True]
+    assert encoded(OVER.lenient, (3.0, 4.0), (1.0, cell)).dropped.tolist() == [False, True]
 
 
 def test_labels_beyond_the_bounds_are_clipped_if_the_schema_says_so():

@@ -11,12 +11,12 @@ The estimate is the life table's (Cutler and Ederer, Journal of Chronic Diseases
 interval count half. Deviations are of first order in the cells, whose variances are the cell (sampling, as in
 Greenwood's formula: S does not change if all cells are scaled) plus the noise's.
 
-No theorem says that intervals hold: tests/dpcore/evaluation/test_survival.py measures how often they do, and how often
-the test rejects.
+No theorem says that intervals hold: tests/dpcore/evaluation/test_life_table.py measures how often they do, and how
+often the test rejects.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -347,7 +347,7 @@ def _not_rising(values: Floats, deviations: Floats) -> Floats:
     return np.array([mean for mean, _, size in pools for _ in range(size)])
 
 
-def event_table(borders: Sequence[float], cells: dict[str, Sequence[float]], deviation: float) -> EventTable:
+def event_table(borders: Sequence[float], cells: Mapping[str, Sequence[float]], deviation: float) -> EventTable:
     """The table of released cells: for each group events by interval, then censored by interval, then beyond.
 
     Raises ShapeError if a group has another number of cells than 2 intervals + 1, ConfigurationError as `EventTable`.

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from dpcore.errors import ConfigurationError, DataError, ShapeError
-from dpcore.evaluation.survival import EventTable, event_table, log_rank, survival_curve
+from dpcore.evaluation.life_table import EventTable, event_table, log_rank, survival_curve
 
 BORDERS = np.linspace(0.0, 10.0, 6)
 
