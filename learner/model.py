@@ -92,6 +92,11 @@ class Model:
     """(d, d), of theta given what was released: noise, sampling and shrinkage; None if it is not known."""
     calibration: Calibration | ClassCalibration | None = field(default=None, repr=False)
     """What makes probabilities of scores, from an evaluation; None if there was none."""
+    epochs: tuple[str, ...] = ()
+    """The epochs of rows that its releases are about, with those of the model that it started from; none if one is
+    about all rows."""
+    started_from: bytes | None = None
+    """The digest of the model that its training started from, 32 bytes; None if it started from nothing."""
 
     def __post_init__(self) -> None:
         theta = np.array(self.theta, dtype=np.float64)
@@ -104,6 +109,8 @@ class Model:
             raise ModelError("theta is not finite; train again with other options")
         if len(self.release_digest) != DIGEST_BYTES:
             raise ModelError(f"a release's digest has {DIGEST_BYTES} bytes; train again")
+        if self.started_from is not None and len(self.started_from) != DIGEST_BYTES:
+            raise ModelError(f"the digest of the model to start from has not {DIGEST_BYTES} bytes; train again")
         if self.held_back is not None and not 0 < self.held_back < 1:
             raise ModelError(
                 f"the share of rows that was held back is {self.held_back}, not between 0 and 1; train again"
@@ -266,6 +273,8 @@ class Model:
             **({} if self.feature_map is None else {"feature_map": self.feature_map.to_list()}),
             **({} if self.covariance is None else {"covariance": covariance_text(self.covariance)}),
             **({} if self.calibration is None else {"calibration": self.calibration.to_dict()}),
+            **({"epochs": list(self.epochs)} if self.epochs else {}),
+            **({} if self.started_from is None else {"started_from": self.started_from.hex()}),
         }
 
     @classmethod
@@ -285,6 +294,8 @@ class Model:
             feature_map=feature_map,
             covariance=covariance_from_text(content["covariance"], len(names)) if "covariance" in content else None,
             calibration=calibration_from(content["calibration"]) if "calibration" in content else None,
+            epochs=tuple(map(str, content.get("epochs", ()))),
+            started_from=bytes.fromhex(content["started_from"]) if "started_from" in content else None,
         )
         if names != model.names:
             raise ModelError("theta's coordinates differ from those of the schema and the map; train it again")

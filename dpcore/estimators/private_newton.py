@@ -18,7 +18,7 @@ from typing import ClassVar, Self, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
+from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError, ShapeError
 from dpcore.estimators.base import LinearClassifier
 from dpcore.estimators.class_newton import MOST_WEIGHTS
 from dpcore.estimators.class_newton import learn as learn_classes
@@ -37,6 +37,7 @@ from dpcore.estimators.oracle import (
 from dpcore.estimators.whitened_rounds import Seen, Whitening, bounded_step, clip_of, root
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.queries.moments import LITTLE_NOISE, longest_norm, norm_bound_of
+from dpcore.records.features import two_classes
 from dpcore.records.schema import Schema
 
 # Measured over eighteen tasks at epsilon 0.3 and 1: errors hardly change from 0.7 to 1.4 times each value.
@@ -125,12 +126,16 @@ class PrivateNewton(LinearClassifier):
         self.shrinkage = shrinkage
         self.norm_bound = norm_bound
 
-    def fit_queries(self, oracle: MomentsAndGradients) -> Self:
+    def fit_queries(self, oracle: MomentsAndGradients, start: ArrayLike | None = None) -> Self:
         """Fit by querying; returns self. If a query after the first is refused, the result so far is kept.
 
-        Raises ConfigurationError, also for more than MOST_COORDINATES; OracleRefusedError.
+        start: weights (d,) of an earlier model over the same coordinates, at which the first gradient is asked for, in
+        place of those that the moments suggest; of two classes only.
+
+        Raises ConfigurationError, also for more than MOST_COORDINATES; ShapeError; OracleRefusedError.
         """
         self._check()
+        given = None if start is None else _checked_start(start, oracle.schema)
         check_left(oracle)
         if oracle.schema.d > MOST_COORDINATES:
             raise ConfigurationError(
@@ -144,7 +149,7 @@ class PrivateNewton(LinearClassifier):
             # An oracle about several classes answers what `ClassOracle` lists.
             self._keep_classes(self._learn_classes(cast("ClassOracle", oracle)))
             return self
-        self._keep_encoded(self._learn(oracle, self.norm_bound or roomy_norm(oracle.schema)))
+        self._keep_encoded(self._learn(oracle, self.norm_bound or roomy_norm(oracle.schema), given))
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
@@ -161,14 +166,15 @@ class PrivateNewton(LinearClassifier):
         self.covariance_: Matrix | None = None
         return self
 
-    def _learn(self, oracle: MomentsAndGradients, norm_bound: Fraction | None) -> Vector:
+    def _learn(self, oracle: MomentsAndGradients, norm_bound: Fraction | None, start: Vector | None = None) -> Vector:
         settings = self._settings(USUAL)
         first = settings.first
         moments = oracle.moments(part=first, norm_bound=norm_bound)
         whitening = Whitening.of(moments, settings.shrinkage)
         clip = clip_of(settings.clip, whitening.size)
-        # The minimiser of the logistic loss's second-order expansion at zero, where z has covariance I.
-        phi = 2.0 * (whitening.basis.matrix @ moments.edge_sum) / moments.rows
+        phi: Vector = whitening.start(moments)
+        if start is not None:
+            phi = np.asarray(np.linalg.solve(whitening.basis.matrix.T, start), dtype=np.float64)
         seen: list[Seen] = []
         answers: list[Answer] = []
         self.warning_: str | None = None
@@ -252,6 +258,19 @@ class PrivateNewton(LinearClassifier):
             raise ConfigurationError(f"clip is {self.clip}: it must be finite and positive")
         if self.shrinkage is not None and not (np.isfinite(self.shrinkage) and self.shrinkage >= 0):
             raise ConfigurationError(f"shrinkage is {self.shrinkage}: it must be finite and at least 0")
+
+
+def _checked_start(start: ArrayLike, schema: Schema) -> Vector:
+    """The weights to start from. Raises ConfigurationError, ShapeError."""
+    two_classes(schema.label, "a start from an earlier model")
+    weights = np.asarray(start, dtype=np.float64)
+    if weights.shape != (schema.d,):
+        raise ShapeError(
+            f"the start has shape {weights.shape}: give the {schema.d} weights of a model over the schema's coordinates"
+        )
+    if not np.isfinite(weights).all():
+        raise ConfigurationError("the start is not finite: give the weights of a trained model")
+    return weights
 
 
 def roomy_norm(schema: Schema) -> Fraction:

@@ -91,6 +91,10 @@ class Whitening:
         # Directions with a negative estimate have little spread: they count as none.
         return cls(Basis.of(matrix), np.asarray((vectors * (np.maximum(spreads, 0.0) / raised)) @ vectors.T))
 
+    def start(self, moments: Moments) -> Vector:
+        """The minimiser of the logistic loss's second-order expansion at zero, where z has covariance I."""
+        return np.asarray(2.0 * (self.basis.matrix @ moments.edge_sum) / moments.rows)
+
     @property
     def size(self) -> float:
         """An estimate of the root mean square of |z|, at least 1."""

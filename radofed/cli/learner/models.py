@@ -16,9 +16,18 @@ from dpcore.numbers.rationals import upper
 from radobase.options import named_options
 from radobase.printing import amount, in_lines, json_text
 from radofed.cli.framework import check_directory, check_new
-from radofed.cli.learner.sessions import ASKING, asked_federation, asked_source, question_result
+from radofed.cli.learner.sessions import ASKING, asked_federation, asked_source, question_result, split_of
 from radofed.cli.output import Output, Result
-from wire.request_fields import ADAPTIVE, CONFIDENCE, DELTA_OR_ZERO, LOCAL, NOISE_RATE, AskOptions, TrainOptions
+from wire.request_fields import (
+    ADAPTIVE,
+    CONFIDENCE,
+    DELTA_OR_ZERO,
+    LOCAL,
+    NOISE_RATE,
+    SPLIT_ADAPTIVE,
+    AskOptions,
+    TrainOptions,
+)
 
 if TYPE_CHECKING:
     from dpcore.evaluation.class_evaluation import ClassEvaluation
@@ -35,6 +44,7 @@ class EvaluateOptions(EvaluationOptions, AskOptions):
 
     model: Annotated[Path, Option("A model that train wrote.", argument=True)]
     delta: Annotated[Fraction, DELTA_OR_ZERO] = Fraction(0)
+    adaptive: Annotated[int | None, SPLIT_ADAPTIVE] = None
     calibrated: Annotated[
         Path | None, Option("Write the model with probabilities, calibrated on this evaluation, to this new file.")
     ] = None
@@ -77,7 +87,9 @@ def train(output: Output, options: TrainOptions) -> Result:
     if name not in (*BY_QUERIES, *FROM_RELEASES):
         raise ConfigurationError(f"no estimator is called {name!r}; {nearest(name, (*BY_QUERIES, *FROM_RELEASES))}")
     if name not in BY_QUERIES:
-        if odd := first_changed(options, (*ASKING, "schema", "rounds", "journal", "hold_back", "adaptive")):
+        if odd := first_changed(
+            options, (*ASKING, "schema", "rounds", "journal", "hold_back", "adaptive", "start_from")
+        ):
             raise ConfigurationError(f"{name} learns from a release and takes no {odd}; leave it out")
         if not options.release:
             raise ConfigurationError(f"{name} learns from a release: give its directory")
@@ -111,6 +123,8 @@ def _train_by_queries(output: Output, name: str, options: TrainOptions, file: Pa
     data = {**_saved(output, model, trained.estimator, warning_of(trained.estimator, found), to), "answers": answers}
     words = f"{to}: {name} over {amount(rows, 'row')}{_but_held_back(model)}, {answers} answer{'s' * (answers != 1)}"
     promised = [data["guarantee"]] if data["guarantee"] is not None else []
+    if model.started_from is not None:
+        words += f", started from {options.start_from}"
     return Result(data, in_lines([words, *promised, *model.statement.short_sentences()]))
 
 
@@ -120,6 +134,8 @@ def _but_held_back(model: "Model") -> str:
 
 def _saved(output: Output, model: "Model", estimator: Any, warning: str | None, to: Path) -> dict[str, Any]:
     """Save a model, print the warning of its training, for example of separated rados, and return the JSON fields."""
+    from learner.estimators import guarantee_of
+
     model.save(to)
     if warning is not None:
         output.note(f"warning: {warning}")
@@ -130,8 +146,10 @@ def _saved(output: Output, model: "Model", estimator: Any, warning: str | None, 
         "d": model.schema.d,
         "release_digest": model.release_digest,
         "held_back": None if model.held_back is None else str(model.held_back),
+        "epochs": model.epochs,
+        "started_from": model.started_from,
     }
-    guarantee = getattr(estimator, "guarantee_", None)
+    guarantee = guarantee_of(estimator)
     return {**data, "privacy": model.statement.to_dict(), "warning": warning, "guarantee": guarantee}
 
 
@@ -166,10 +184,14 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
     each label in each bin of scores. The parties charge both. For the noise alone the interval of the error is about
     40 / (rows x epsilon) wide.
 
+    With --adaptive K each batch is one of K questions, about a piece of the rows: for models that were chosen, or
+    trained, after earlier evaluations on the same rows.
+
     Of several classes it asks one batch, the rows of each class by predicted class, and prints what is right of each
     class's rows and predictions. --calibrated then gives each predicted class the probabilities of all classes.
     Of a number it asks for moments, at a --delta, and prints R^2.
     """
+    from dpcore.errors import ConfigurationError
     from dpcore.records.held_back import HeldBack, Part
     from learner.model import Model
 
@@ -183,8 +205,13 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
     else:
         loaded.scoring.check_evaluation(options)
     held_back = None if loaded.held_back is None else HeldBack(loaded.held_back, Part.HELD_BACK)
+    if options.adaptive is not None and held_back is None:
+        raise ConfigurationError(
+            "the model was trained without --hold-back: nothing is claimed about new rows, and what is claimed about "
+            "these rows holds for any model, so leave --adaptive out"
+        )
     with asked_federation(output, options, loaded.schema, held_back) as federation:
-        oracle = federation.within(*options.budget("evaluate"))
+        oracle = federation.within(*options.budget("evaluate"), split_of(options.adaptive))
         if options.would_accept:
             return _evaluation_questions(loaded, federation, oracle, options)
         if loaded.schema.label.coding.is_measured:
@@ -239,7 +266,7 @@ def _evaluation_questions(
     for number, batch in enumerate(batches, 1):
         which = f"batch {number} of {len(batches)}: " if len(batches) > 1 else ""
         named.append(Batch(batch.predicates, batch.part, f"{which}{batch.what}{part}"))
-    found = ask_about(federation, oracle.epsilon, oracle.delta, named, model.feature_map)
+    found = ask_about(federation, oracle.epsilon, oracle.delta, named, model.feature_map, oracle.adaptive)
     if all(batch.is_exact for batch in batches):
         return question_result(found)
     unknown = "the edges of batch 2 are known once batch 1 is answered; even steps of probability stood for them"
