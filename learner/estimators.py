@@ -49,7 +49,7 @@ LOG_ODDS = {
 }
 """Estimators whose scores are log odds under these assumptions."""
 
-SEVERAL_CLASSES = ("newton", "mean-variance")
+SEVERAL_CLASSES = ("newton", "additive", "mean-variance")
 """Estimators that learn a label of several classes too."""
 
 _RADOS = "its loss of rados is a logistic loss only over all 2^rows rados"

@@ -414,6 +414,7 @@ def _fold(
         test_labels=labels[fold.test],
         bias=table.schema.bias,
         classes=table.records.classes,
+        schema=table.schema,
         release=release,
         oracles=oracles,
         evaluations=evaluations,
