@@ -89,7 +89,7 @@ def make_estimator(name: str, /, **options: Any) -> Any:
 
 def several_classes_refused(name: str, target: Target) -> str:
     """The sentence that refuses to train this estimator on a label of several classes."""
-    known = " or ".join(SEVERAL_CLASSES)
+    known = f"{', '.join(SEVERAL_CLASSES[:-1])} or {SEVERAL_CLASSES[-1]}"
     return (
         f"{name} learns a label of two classes, and {target.column!r} is one of {target.words}: choose {known}, or "
         "make it a label of two classes"

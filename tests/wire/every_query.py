@@ -161,6 +161,14 @@ def every_query(world: World) -> dict[str, Query]:
         "gradient": ClassGradientQuery("logistic", tuple(range(3 * D)), Fraction(1, 2), 1 << 20, None, 3),
     }
     made |= {f"{name} of classes": _query(world, kind, schema=OF_CLASSES) for name, kind in classes.items()}
+    mapped_classes = {
+        "moments": classes["moments"],
+        "gradient": ClassGradientQuery("logistic", tuple(range(3 * MAP.d)), Fraction(1, 2), 1 << 20, None, 3),
+    }
+    made |= {
+        f"{name} of mapped records of classes": _query(world, kind, schema=OF_CLASSES, feature_map=MAP)
+        for name, kind in mapped_classes.items()
+    }
     return made | {
         "moments of a part": _query(world, kinds()["moments"], held_back=HeldBack(Fraction(1, 5), Part.HELD_BACK)),
         "moments of a piece": _query(
