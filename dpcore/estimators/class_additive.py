@@ -53,8 +53,8 @@ _LEAST_VARIANCE = 1e-8
 _WIDE = 1.0
 """The prior variance of a: gradients are far below 1."""
 
-_LEAST_PULL, _PULL_FOR_SIZE, _PULL_FOR_NOISE = 1e-3, 0.07, 1.0
-"""As in dpcore.estimators.class_newton."""
+_LEAST_PULL, _PULL_FOR_NOISE = 1e-3, 1.0
+"""The pull towards where a step begins: the least, and that per deviation of the average."""
 
 _DAMPING, _MORE_DAMPING, _LESS_DAMPING = 0.02, 4.0, 0.5
 """The pull after the first step that was too long, and its factors after others and after steps that were not."""
@@ -64,6 +64,9 @@ _LONGER = 4.0
 
 _STEPS, _FURTHER_STEPS, _LONGEST_STEP, _CONVERGED = 5, 2, 6.0, 1e-3
 """Newton steps for a root, those after the penalties changed, the longest way of a round, and what ends the steps."""
+
+_LITTLE_NOISE = 0.1
+"""Of the sampling variance of a coordinate: with less noise on every class the penalty stays scikit-learn's, 1 / m."""
 
 _LEAST_SHARE = 1e-6
 """The least prior variance over that of the noise, so that penalties are finite."""
@@ -195,8 +198,7 @@ class ClassRounds:
         curvature = _CURVATURE * clipped @ (softmax * (1.0 - softmax)) + _LEAST_CURVATURE
         correction = _Correction.of(self._seen, start, curvature)
         variance = 1.0 / sum(1.0 / one.variance for one in self._seen)
-        least = max(_LEAST_PULL, _PULL_FOR_SIZE * start.size / self._rows)
-        pull = max(least, _PULL_FOR_NOISE * float(np.sqrt(variance))) + self._damping
+        pull = max(_LEAST_PULL, _PULL_FOR_NOISE * float(np.sqrt(variance))) + self._damping
         found = self._root(start, correction, pull, _STEPS)
         self._shrink(found, curvature, variance)
         self.phi = _bounded(start, self._root(found, correction, pull, _FURTHER_STEPS))
@@ -219,7 +221,9 @@ class ClassRounds:
         return _bounded(correction.base, phi)
 
     def _shrink(self, phi: Matrix, curvature: Vector, noise: float) -> None:
-        """Set the penalties that the sizes of phi's groups ask for."""
+        """Set the penalties that the sizes of phi's groups ask for, if there is noise to speak of."""
+        if noise * self._rows < _LITTLE_NOISE * float(curvature.min()):
+            return
         penalties, sizes = [], np.zeros(len(self._terms.groups))
         for weights, slope, penalty in zip(phi, curvature, self._penalties, strict=True):
             variance = noise / slope**2 + 1.0 / (self._rows * slope)
