@@ -54,7 +54,7 @@ LOG_ODDS = {
 LOG_ODDS_OF_CLASSES = {"mean-variance": "its scores are the log odds of Gaussian classes of one covariance"}
 """The same of a label of several classes: the softmax of the scores has the classes' probabilities."""
 
-SEVERAL_CLASSES = ("newton", "mean-variance")
+SEVERAL_CLASSES = ("newton", "additive", "mean-variance")
 """Estimators that learn a label of several classes too."""
 
 MEASURED_LABELS = ("newton", "linear")
@@ -120,7 +120,7 @@ def refused(name: str, target: Target, learns: Callable[[str], bool]) -> str | N
     if not learns("class_labels"):
         return f"{name} learns a number or a count, and {target.column!r} is a label of {target.words}: choose newton"
     if target.coding.classes and not learns("several_classes"):
-        known = " or ".join(SEVERAL_CLASSES)
+        known = f"{', '.join(SEVERAL_CLASSES[:-1])} or {SEVERAL_CLASSES[-1]}"
         return (
             f"{name} learns a label of two classes, and {target.column!r} is one of {target.words}: choose {known}, or "
             "make it a label of two classes"

@@ -487,10 +487,18 @@ class BudgetedOracle(Inquiring):
         options = {"feature_map": feature_map, "norm_bound": norm_bound}
         return self._plan(MomentsRequest(self.schema, **{**self._options(part), **options}))
 
-    def class_moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> ClassMoments:
+    def class_moments(
+        self,
+        *,
+        part: Fraction = WHOLE,
+        norm_bound: Fraction | None = None,
+        edge_weight: Fraction | None = None,
+        feature_map: FeatureMap | None = None,
+    ) -> ClassMoments:
         """See dpcore.estimators.oracle.ClassOracle."""
         several_classes(self.schema.label, "a sum for each class")
-        found: ClassMoments = self._moments(ClassMomentsQuery, part, {"norm_bound": norm_bound})
+        options = {"feature_map": feature_map, "norm_bound": norm_bound, "edge_weight": edge_weight}
+        found: ClassMoments = self._moments(ClassMomentsQuery, part, options)
         return found
 
     def number_moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> NumberMoments:
@@ -530,10 +538,11 @@ class BudgetedOracle(Inquiring):
         clip: Fraction,
         part: Fraction = WHOLE,
         basis: Basis | None = None,
+        feature_map: FeatureMap | None = None,
     ) -> GradientEstimate:
         """See dpcore.estimators.oracle.ClassOracle."""
         several_classes(self.schema.label, "a gradient for each class")
-        return self._gradient(theta.ravel(), part, {"clip": clip, "basis": basis})
+        return self._gradient(theta.ravel(), part, {"clip": clip, "basis": basis, "feature_map": feature_map})
 
     def number_gradient(
         self,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from itertools import islice
 from numbers import Real
-from typing import Self
+from typing import ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,12 +24,12 @@ from sklearn.utils.validation import validate_data
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
 from dpcore.estimators.additive_pairs import (
     LEAST_INFORMATION,
-    MOST_TERMS,
     Pairs,
     PlannedPairs,
     Sizes,
     choose,
     count,
+    term_limit,
     usual_knots,
 )
 from dpcore.estimators.additive_rounds import GradientRounds
@@ -43,10 +43,11 @@ from dpcore.estimators.additive_terms import (
     ordered_features,
 )
 from dpcore.estimators.base import LinearClassifier
-from dpcore.estimators.oracle import Oracle, check_left
+from dpcore.estimators.class_additive import ClassRounds
+from dpcore.estimators.oracle import ClassOracle, Oracle, check_left
 from dpcore.estimators.private_histograms import Histogram, histograms
 from dpcore.estimators.private_newton import PrivateNewton
-from dpcore.estimators.whitened_rounds import Whitening
+from dpcore.estimators.whitened_rounds import Whitening, clip_of
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.records.feature_map import Column, FeatureMap, Hat, Product
 from dpcore.records.schema import Schema
@@ -56,6 +57,10 @@ CELLS = 32
 
 NORM_SHARE = 0.8
 """R^2 of the moments is 1 plus this share of the mean squared length that the histograms suggest (measured tables)."""
+
+CLIP, CLIP_OF_CLASSES = 0.28, 0.4
+SHRINKAGE, SHRINKAGE_OF_CLASSES = 0.03, 0.5
+"""What `clip` and `shrinkage` are by default, of two and of several classes."""
 
 EDGE_WEIGHT = Fraction(1, 3)
 """The weight of edges in the moments over R. They only give the first weights, so noise is kept off the products: with
@@ -80,7 +85,8 @@ class PrivateAdditive(LinearClassifier):
       pairs chosen then if noise hides scores as large as `LARGEST_NOISE`.
     - knots_part, pairs_part, moments_part: of the budget's squared mu; pairs_part only if pairs are chosen. The
       gradients share the rest equally.
-    - clip: as in `PrivateNewton`. shrinkage: as for `Whitening.cleaned`. Both are at most `LARGEST_FACTOR`.
+    - clip: as in `PrivateNewton`, by default 0.28, of several classes 0.4. shrinkage: as for `Whitening.cleaned`, by
+      default 0.03; of several classes as for `Whitening.of`, by default 0.5. Both are at most `LARGEST_FACTOR`.
     - increasing, decreasing: real and boolean features with which the score never falls, or never rises, up to rounding
       (some 1e-15): names, separated by commas, or a list. They are in no product, and have no point mass inside their
       range.
@@ -109,7 +115,16 @@ class PrivateAdditive(LinearClassifier):
 
     For a straight model theta_ and covariance_ are those of `PrivateNewton` over the schema's coordinates, feature_map_
     is None, and warning_ says why.
+
+    Of a label of several classes there is a curve of each column for each class: theta_ (k, d), by
+    dpcore.estimators.class_additive, with at most dpcore.estimators.class_newton.MOST_WEIGHTS weights. covariance_ is
+    then None, groups_ has mean variances over the classes, and all directions are kept.
+
+    - pairs None means none, and True all of them, if they fit: signs choose pairs of two classes only.
+    - increasing and decreasing are refused: a class whose score rises may become less likely, as others' rise more.
     """
+
+    several_classes: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -120,8 +135,8 @@ class PrivateAdditive(LinearClassifier):
         knots_part: float = 0.03,
         pairs_part: float = 0.05,
         moments_part: float = 0.25,
-        clip: float = 0.28,
-        shrinkage: float = 0.03,
+        clip: float | None = None,
+        shrinkage: float | None = None,
         information: float = LEAST_INFORMATION,
         increasing: str | list[str] = "",
         decreasing: str | list[str] = "",
@@ -148,6 +163,11 @@ class PrivateAdditive(LinearClassifier):
         """
         self._check()
         check_left(oracle)
+        if oracle.schema.label.classes and (self.increasing or self.decreasing):
+            raise ConfigurationError(
+                f"increasing and decreasing are of two classes, and {oracle.schema.label.column!r} is a label of "
+                f"{oracle.schema.label.words}: a class whose score rises may become less likely; leave them out"
+            )
         directions = directions_of(oracle.schema, self.increasing, self.decreasing)
         sizes = Sizes(oracle, self._wanted(oracle.schema), self.rounds, self.information, _exact(self.pairs_part))
         planned = sizes.planned(self.pairs, directions)
@@ -169,8 +189,11 @@ class PrivateAdditive(LinearClassifier):
         self.rounds_done_ = straight.rounds_done_
         self.left_out_: list[str] = [reason]
         self.warning_: str | None = "; ".join(filter(None, (reason, straight.warning_)))
-        rows = conditions(directions, None, len(straight.theta_))
-        self._keep_encoded(_nearest(straight.theta_, rows, straight.covariance_))
+        if oracle.schema.label.classes:
+            self._keep_classes(straight.theta_)
+        else:
+            rows = conditions(directions, None, len(straight.theta_))
+            self._keep_encoded(_nearest(straight.theta_, rows, straight.covariance_))
         self.n_features_in_ = oracle.schema.d
         return self
 
@@ -186,12 +209,12 @@ class PrivateAdditive(LinearClassifier):
         terms = self._terms(oracle, first, choice, directions, planned, notes)
         self.feature_map_ = terms.feature_map
         self.pairs_ = _products(oracle.schema, terms.feature_map, planned.given)
-        norm = Fraction(float(np.sqrt(NORM_SHARE * terms.mean_square + 1.0))).limit_denominator(100)
-        moments = oracle.moments(
-            part=second, norm_bound=norm, edge_weight=EDGE_WEIGHT * norm, feature_map=terms.feature_map
-        )
-        whitening = Whitening.cleaned(moments, self.shrinkage)
-        rounds = GradientRounds(self.clip, oracle, terms, moments, whitening, directions)
+        rounds: GradientRounds | ClassRounds
+        if oracle.schema.label.classes:
+            # An oracle about several classes answers what `ClassOracle` lists.
+            rounds = self._class_rounds(cast("ClassOracle", oracle), terms, second)
+        else:
+            rounds = self._rounds(oracle, terms, second, directions)
         for left in reversed(range(self.rounds - before)):
             try:
                 rounds.ask(part, left)
@@ -202,31 +225,63 @@ class PrivateAdditive(LinearClassifier):
         self.groups_, self.directions_ = rounds.groups, rounds.asked
         self.rounds_done_ = before + len(rounds.asked)
         self.covariance_ = rounds.covariance()
-        self._keep_encoded(np.asarray(whitening.basis.matrix.T @ rounds.phi))
+        if isinstance(rounds, ClassRounds):
+            self._keep_classes(rounds.theta)
+        else:
+            self._keep_encoded(rounds.theta)
         self.n_features_in_ = oracle.schema.d
         return self
 
-    def decision_function(self, X: ArrayLike) -> Vector:
-        """Margins, shape (rows,): positive means classes_[1]. X: (rows, n_features_in_), as the schema encodes rows."""
+    def _rounds(self, oracle: Oracle, terms: AdditiveTerms, part: Fraction, directions: Directions) -> GradientRounds:
+        """The rounds of two classes, after the moments, which take `part`."""
+        norm = _norm_of(terms)
+        moments = oracle.moments(
+            part=part, norm_bound=norm, edge_weight=EDGE_WEIGHT * norm, feature_map=terms.feature_map
+        )
+        whitening = Whitening.cleaned(moments, SHRINKAGE if self.shrinkage is None else self.shrinkage)
+        clip = CLIP if self.clip is None else self.clip
+        return GradientRounds(clip, oracle, terms, moments, whitening, directions)
+
+    def _class_rounds(self, oracle: ClassOracle, terms: AdditiveTerms, part: Fraction) -> ClassRounds:
+        """Those of several classes."""
+        feature_map = terms.feature_map
+        moments = oracle.class_moments(part=part, norm_bound=_norm_of(terms), feature_map=feature_map)
+        shrinkage = SHRINKAGE_OF_CLASSES if self.shrinkage is None else self.shrinkage
+        whitening = Whitening.of(moments, shrinkage)
+        clip, basis = clip_of(CLIP_OF_CLASSES if self.clip is None else self.clip, whitening.size), whitening.basis
+        return ClassRounds(
+            lambda phi, part: oracle.class_gradient(phi, clip=clip, part=part, basis=basis, feature_map=feature_map),
+            moments,
+            basis.matrix,
+            float(clip),
+            terms,
+            shrinkage,
+        )
+
+    def decision_function(self, X: ArrayLike) -> Vector | Matrix:
+        """Margins, shape (rows,): positive means classes_[1]; of several classes their scores, (rows, k).
+
+        X: (rows, n_features_in_), as the schema encodes rows.
+        """
         if not hasattr(self, "theta_"):
             raise NotFittedError("this PrivateAdditive has no theta_: fit it to answers first")
         rows = validate_data(self, X, dtype=np.float64, reset=False)
-        margins: Vector = (rows if self.feature_map_ is None else self.feature_map_.of(rows)) @ self.theta_
-        return margins
+        scores: Vector | Matrix = (rows if self.feature_map_ is None else self.feature_map_.of(rows)) @ self.theta_.T
+        return scores
 
     @staticmethod
     def _too_many(oracle: Oracle, planned: PlannedPairs) -> str | None:
         """Why the columns leave no room for curves; None if they do. Raises ConfigurationError for too many pairs."""
         schema: Schema = oracle.schema
-        terms = count(schema, 0, planned.given)
-        if terms <= MOST_TERMS:
+        terms, most = count(schema, 0, planned.given), term_limit(schema)
+        if terms <= most:
             return None
         if planned.given:
             raise ConfigurationError(
                 f"the {schema.d} coordinates and {len(planned.given)} pairs are {terms} terms, and a model has at most "
-                f"{MOST_TERMS}: name fewer pairs"
+                f"{most}: name fewer pairs"
             )
-        return f"{STRAIGHT}: there are {schema.d} coordinates, and a model of curves has at most {MOST_TERMS}"
+        return f"{STRAIGHT}: there are {schema.d} coordinates, and a model of curves has at most {most}"
 
     def _too_little(self, sizes: Sizes, planned: PlannedPairs) -> str | None:
         """Why the budget and the rows are too small for curves; None if they are not, or the rows are not known."""
@@ -269,7 +324,7 @@ class PrivateAdditive(LinearClassifier):
             chosen = choose(oracle, compared, found, part=choice, most=planned.most)
             pairs = chosen.kept
             notes += filter(None, [chosen.left_out])
-        found = _with_fewer_points(found, MOST_TERMS - count(schema, 0, pairs))
+        found = _with_fewer_points(found, term_limit(schema) - count(schema, 0, pairs))
         points = sum(len(histogram.points) for histogram in found.values())
         knots = self._knots(schema, pairs, points)
         return additive_terms(schema, found, knots=knots, pairs=pairs, directions=directions)
@@ -281,7 +336,7 @@ class PrivateAdditive(LinearClassifier):
     def _knots(self, schema: Schema, pairs: Pairs, points: int = 0) -> int:
         """How many knots fit beside pairs and point masses."""
         knots = self._wanted(schema)
-        while knots and points + count(schema, knots, pairs) > MOST_TERMS:
+        while knots and points + count(schema, knots, pairs) > term_limit(schema):
             knots -= 1
         return knots
 
@@ -303,7 +358,7 @@ class PrivateAdditive(LinearClassifier):
         if not self._number("information") >= 0:
             raise ConfigurationError(f"information is {self.information}: give a number from 0 on")
         for name in ("clip", "shrinkage"):
-            if not 0 < self._number(name) <= LARGEST_FACTOR:
+            if getattr(self, name) is not None and not 0 < self._number(name) <= LARGEST_FACTOR:
                 raise ConfigurationError(
                     f"{name} is {getattr(self, name)}: give a positive number, at most {LARGEST_FACTOR}"
                 )
@@ -331,6 +386,11 @@ class PrivateAdditive(LinearClassifier):
         except OverflowError:
             pass
         raise ConfigurationError(f"{name} is {value!r}: give a number")
+
+
+def _norm_of(terms: AdditiveTerms) -> Fraction:
+    """R of the moments."""
+    return Fraction(float(np.sqrt(NORM_SHARE * terms.mean_square + 1.0))).limit_denominator(100)
 
 
 def _exact(part: float) -> Fraction:

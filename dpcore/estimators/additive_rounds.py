@@ -301,6 +301,11 @@ class GradientRounds:
                 self._seen = narrowed_answers(self._seen, kept)
                 self.phi = self._kept.axes @ nearest(kept.T @ step, self._ordered @ self._kept.axes)
 
+    @property
+    def theta(self) -> Vector:
+        """The weights of the terms, (d,)."""
+        return np.asarray(self._whitening.basis.matrix.T @ self.phi)
+
     def covariance(self) -> Matrix | None:
         """Of the errors of the weights, (d, d); None without an answer. `PrivateAdditive` says what it is."""
         if not self._answers:

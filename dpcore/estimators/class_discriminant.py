@@ -7,16 +7,25 @@ x_i^T.
    estimate for each coordinate).
 2. The covariance within classes is W = (S - sum_c m_c mean_c mean_c^T) / m without the bias, its eigenvalues raised as
    in dpcore.estimators.moments_discriminant.
-3. The scores W^-1 mean_c . x - mean_c W^-1 mean_c / 2 + log(m_c / m) are the classes' log odds, up to a constant.
+3. With one covariance W the scores W^-1 mean_c . x - mean_c W^-1 mean_c / 2 + log(m_c / m) are the classes' log odds,
+   up to a constant: Fisher's discriminant.
+4. But features are bounded: as in dpcore.estimators.mean_variance one with mean c in a class has variance in proportion
+   to 1 - c^2 there. The scores are then those of least multinomial logistic loss over rows drawn from such classes.
+   These are public, and drawn with a fixed seed.
+
+What is missing is the covariance of each class. With the exact ones, which a release of moments does not have, the
+last step errs 3.7 instead of 4.4 % on digits, and 27.6 instead of 29.6 % on surveys (two folds of five).
 """
 
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.moments_discriminant import raise_eigenvalues
 from dpcore.numbers.fixed_point import Matrix, Vector
+from dpcore.numbers.processors import one_blas_thread
 from dpcore.rados.distribution import ClassMoments
 
 SHRINKAGE = 0.8
@@ -24,6 +33,18 @@ SHRINKAGE = 0.8
 
 _LEAST_SIZE = 3.0
 """The size of a class is at least this many standard errors of it, and at least 1: a class may have no row at all."""
+
+MOST_WEIGHTS = 2000
+"""K d up to which rows are drawn: for more the discriminant has to do."""
+
+_DRAWN, _LEAST_DRAWN, _SEED = 30_000, 50, 1973
+"""Drawn rows, and the fewest of a class. With 8,000 digits err 0.3 points more."""
+
+_STEPS = 200
+"""Of the minimiser, at most."""
+
+_LEAST_SPREAD = 0.02
+"""Lower bound on the variance of a feature within a class, as a fraction of the largest possible."""
 
 _LEAST_VALUE = 1e-6
 """Eigenvalues of W are at least this fraction of their mean: digits have pixels that never vary."""
@@ -76,3 +97,65 @@ class GaussianClasses:
         slopes = np.asarray(np.linalg.solve(within, self.means.T).T, dtype=np.float64)
         intercepts = np.log(self.sizes / self.rows) - 0.5 * (slopes * self.means).sum(axis=1)
         return np.column_stack([slopes, intercepts])
+
+    def logistic_scores(self, penalty: float) -> Matrix:
+        """Theta (k, d), the bias last, of the module's step 4; of more than `MOST_WEIGHTS` weights that of step 3.
+
+        penalty: half of it times |theta|^2, without the bias, is added to the loss over all m records.
+        """
+        start = self.scores(penalty)
+        if start.size > MOST_WEIGHTS:
+            return start
+        rows, codes, weights = self._drawn()
+        return _least_loss(start, rows, codes, weights, penalty / self.rows)
+
+    def _drawn(self) -> tuple[Matrix, NDArray[np.int64], Vector]:
+        """Rows (n, d) with the bias last, their classes, and their weights, of sum 1."""
+        generator = np.random.default_rng(_SEED)
+        spread = np.sqrt(np.maximum(1.0 - np.square(self.means), _LEAST_SPREAD))
+        # Weighted by the classes' sizes, their covariances add up to W, which is moved as in `scores`.
+        shape = (spread.T * (self.sizes / self.rows)) @ spread
+        d = len(self.within)
+        ridge = min(1.0, d / self.rows) * float(np.trace(self.within)) / d
+        values, vectors = np.linalg.eigh((self.within + ridge * np.eye(d)) / shape)
+        root = (vectors * np.sqrt(np.maximum(values, 0.0))).T
+        rows, codes, weights = [], [], []
+        for code, (size, mean, scale) in enumerate(zip(self.sizes, self.means, spread, strict=True)):
+            half = max(_LEAST_DRAWN, round(_DRAWN * size / self.rows)) // 2
+            away = generator.standard_normal((half, d)) @ root * scale
+            rows.append(mean + np.vstack([away, -away]))
+            codes.append(np.full(2 * half, code))
+            weights.append(np.full(2 * half, size / self.rows / (2 * half)))
+        features = np.vstack(rows)
+        return np.column_stack([features, np.ones(len(features))]), np.concatenate(codes), np.concatenate(weights)
+
+
+def _least_loss(start: Matrix, rows: Matrix, codes: NDArray[np.int64], weights: Vector, penalty: float) -> Matrix:
+    """Theta (k, d) that minimises the multinomial logistic loss of weighted rows and half the penalty, from `start`."""
+    from scipy.optimize import minimize  # noqa: PLC0415  (the import takes a quarter of a second)
+
+    # In coordinates in which the rows are white the minimiser needs few steps.
+    values, vectors = np.linalg.eigh((rows.T * weights) @ rows)
+    basis = vectors / np.sqrt(np.maximum(values, _LEAST_VALUE * float(values.mean())))
+    white = rows @ basis
+    kept = np.append(np.ones(rows.shape[1] - 1), 0.0)
+    pull = penalty * (basis.T * kept) @ basis
+    of_class = np.zeros((len(rows), len(start)))
+    of_class[np.arange(len(rows)), codes] = 1.0
+
+    def loss(flat: Vector) -> tuple[float, Vector]:
+        phi = flat.reshape(start.shape)
+        scores = white @ phi.T
+        scores -= scores.max(axis=1, keepdims=True)
+        parts = np.exp(scores)
+        totals = parts.sum(axis=1, keepdims=True)
+        wrong = (parts / totals - of_class) * weights[:, np.newaxis]
+        missing = np.log(totals[:, 0]) - scores[np.arange(len(rows)), codes]
+        value = float(weights @ missing) + 0.5 * float((phi * (phi @ pull)).sum())
+        return value, (wrong.T @ white + phi @ pull).ravel()
+
+    first = np.linalg.solve(basis, start.T).T
+    # The matrices are so small that the threads of BLAS, which spin, take far longer than one.
+    with one_blas_thread():
+        found = minimize(loss, first.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": _STEPS}).x
+    return np.asarray(found.reshape(start.shape) @ basis.T)

@@ -145,7 +145,7 @@ def learn(
     """Ask for `rounds` gradients at most. ask: that of the records at phi (k, d), whose refusal ends the rounds."""
     classes = GaussianClasses.of(moments, shrinkage)
     surrogate = Surrogate.of(moments, classes, basis, clip)
-    phi = _centred(np.asarray(np.linalg.solve(basis.T, classes.scores(_PENALTY).T).T, dtype=np.float64))
+    phi = centred(np.asarray(np.linalg.solve(basis.T, classes.scores(_PENALTY).T).T, dtype=np.float64))
     least = max(_LEAST_PULL, _PULL_FOR_SIZE * phi.size / moments.rows)
     asked: list[Matrix] = []
     differences: list[Matrix] = []
@@ -156,7 +156,7 @@ def learn(
         except (OracleRefusedError, PlanError) as error:
             return Learned(phi, len(asked), str(error))
         asked.append(phi)
-        differences.append(_centred(answer.mean.reshape(phi.shape)) - surrogate.gradient(phi)[0])
+        differences.append(centred(answer.mean.reshape(phi.shape)) - surrogate.gradient(phi)[0])
         variances.append(answer.deviation**2 + _LEAST_VARIANCE)
         average, variance = _averaged(asked, differences, variances)
         phi = surrogate.root(phi, average, max(least, _PULL_FOR_NOISE * float(np.sqrt(variance))))
@@ -177,10 +177,10 @@ def _averaged(
     return average, 1.0 / float(shares.sum())
 
 
-def _centred(weights: Matrix) -> Matrix:
+def centred(weights: Matrix) -> Matrix:
     """With rows that add up to zero, which changes no softmax."""
-    centred: Matrix = weights - weights.mean(axis=0)
-    return centred
+    moved: Matrix = weights - weights.mean(axis=0)
+    return moved
 
 
 def _softmax(scores: Matrix) -> Matrix:

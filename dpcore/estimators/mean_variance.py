@@ -180,14 +180,14 @@ class MeanVariance(RadoClassifier):
     def fit_moments(self, moments: Moments | ClassMoments) -> Self:
         """Fit to noisy moments instead of rados; returns self. Raises ConfigurationError.
 
-        ridge None is 2 sqrt(d) times the products' root mean square deviation. Of several classes the result is the
-        discriminant of dpcore.estimators.class_discriminant, without a ridge; penalty / m is added to W's diagonal.
+        ridge None is 2 sqrt(d) times the products' root mean square deviation. Of several classes the result is that of
+        dpcore.estimators.class_discriminant, step 4, without a ridge.
         """
         self._check()
         if isinstance(moments, ClassMoments):
             if self.ridge is not None:
                 raise ConfigurationError("a label of several classes takes no ridge: leave it out, or set the penalty")
-            self._keep_classes(GaussianClasses.of(moments, SHRINKAGE).scores(self.penalty))
+            self._keep_classes(GaussianClasses.of(moments, SHRINKAGE).logistic_scores(self.penalty))
             return self
         noise = float(np.sqrt(np.mean(moments.product_noise**2)))
         split = _Split.of(EdgeMoments(moments.edge_sum, moments.product_sum, moments.rows, moments.bias))
@@ -203,7 +203,7 @@ class MeanVariance(RadoClassifier):
         if (several := self._class_rows(X, y)) is None:
             return super().fit(X, y)
         exact = ClassRowOracle(*several, len(self.classes_))
-        theta = GaussianClasses.of(exact.class_moments(), SHRINKAGE).scores(self.penalty)
+        theta = GaussianClasses.of(exact.class_moments(), SHRINKAGE).logistic_scores(self.penalty)
         self._keep_class_rows(np.array([exact.in_given_units(row) for row in theta]))
         return self
 

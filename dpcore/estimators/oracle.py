@@ -202,16 +202,30 @@ class ClassOracle(Asked, Protocol):
         """Epsilon of the whole budget."""
         ...
 
-    def class_moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> ClassMoments:
+    def class_moments(
+        self,
+        *,
+        part: Fraction = WHOLE,
+        norm_bound: Fraction | None = None,
+        edge_weight: Fraction | None = None,
+        feature_map: FeatureMap | None = None,
+    ) -> ClassMoments:
         """Noisy sums of the records of each class and of products; the arguments as of `MomentsOracle`."""
         ...
 
     def class_gradient(
-        self, theta: Matrix, *, clip: Fraction, part: Fraction = WHOLE, basis: Basis | None = None
+        self,
+        theta: Matrix,
+        *,
+        clip: Fraction,
+        part: Fraction = WHOLE,
+        basis: Basis | None = None,
+        feature_map: FeatureMap | None = None,
     ) -> GradientEstimate:
         """The mean (k, d) over records of the gradient of the multinomial logistic loss at theta (k, d), clipped.
 
         basis: P; records are first transformed to P x, and theta and the gradient are in those coordinates.
+        feature_map: as in `GradientOracle`; x is then the mapped record.
         """
         ...
 
@@ -319,14 +333,8 @@ class RowOracle:
         feature_map: FeatureMap | None = None,
     ) -> Estimates:
         """Means over the rows, with the half-width for sampling."""
-        asked, correction = corrected_batch(predicates, noise_rate)
-        bits = 0 if all(map(is_boolean, asked)) else _BITS
         records = self._records if feature_map is None else self._records.mapped(feature_map)
-        means = np.ldexp(sums(asked, self.schema, records, bits).astype(np.float64), -bits) / self.rows
-        widths = correction.batch(None, 2.0**-bits if bits else 0.0).half_widths(self.rows, 1.0 - confidence)
-        return Estimates(
-            correction.apply(means), self.rows, confidence, widths.sampling, widths.quantisation, widths.noise, 0.0
-        )
+        return _means(predicates, self.schema, records, confidence, noise_rate)
 
     def moments(
         self,
@@ -389,12 +397,13 @@ class RowOracle:
 
 
 class ClassRowOracle:
-    """A `ClassOracle` over rows: it adds no noise and refuses no query.
+    """A `ClassOracle` over rows, which answers statistics too: it adds no noise and refuses no query.
 
     rows: (m, d), finite, with the bias last, scaled as by `RowOracle`. codes: (m,), from 0 to below `classes`.
     """
 
     epsilon = RowOracle.epsilon
+    delta = RowOracle.delta
 
     def __init__(self, rows: Matrix, codes: NDArray[np.int64], classes: int) -> None:
         scaled = RowOracle(rows)
@@ -407,20 +416,50 @@ class ClassRowOracle:
         label = Classes(column="label", values=tuple(map(str, range(classes))))
         self.schema = replace(scaled.schema, label=label)
 
+    @classmethod
+    def encoded(cls, schema: Schema, rows: Matrix, codes: NDArray[np.int64]) -> "ClassRowOracle":
+        """Over rows (m, d) as this schema encodes them."""
+        oracle = cls.__new__(cls)
+        oracle._rows, oracle._codes, oracle._classes = rows, codes, schema.label.classes  # noqa: SLF001  (its own)
+        oracle.schema, oracle.in_given_units = schema, lambda theta: theta
+        return oracle
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return len(self._rows)
+
+    def statistic(
+        self,
+        predicates: Sequence[Predicate],
+        *,
+        part: Fraction = WHOLE,  # noqa: ARG002  (nothing is spent)
+        tolerance: float | None = None,  # noqa: ARG002  (there is no other answer)
+        confidence: float = 0.95,
+        noise_rate: float = 0.0,
+        feature_map: FeatureMap | None = None,
+    ) -> Estimates:
+        """As `RowOracle.statistic`."""
+        records = self._records if feature_map is None else self._records.mapped(feature_map)
+        return _means(predicates, self.schema, records, confidence, noise_rate)
+
     def class_moments(
         self,
         *,
         part: Fraction = WHOLE,  # noqa: ARG002  (nothing is spent)
         norm_bound: Fraction | None = None,  # noqa: ARG002  (nothing is clipped: there is no noise to be bounded)
+        edge_weight: Fraction | None = None,  # noqa: ARG002  (there is no noise)
+        feature_map: FeatureMap | None = None,
     ) -> ClassMoments:
         """Exact sums."""
-        d = self._rows.shape[1]
+        rows = self._mapped(feature_map)
+        d = rows.shape[1]
         member = (self._codes == np.arange(self._classes)[:, np.newaxis]).astype(np.float64)
-        products = self._rows.T @ self._rows
+        products = rows.T @ rows
         return ClassMoments(
-            class_sums=member @ self._rows,
+            class_sums=member @ rows,
             product_sum=(products + products.T) / 2.0,
-            rows=len(self._rows),
+            rows=len(rows),
             bias=True,
             norm_bound=float(np.sqrt(d)),
             sum_noise=0.0,
@@ -434,9 +473,11 @@ class ClassRowOracle:
         clip: Fraction,
         part: Fraction = WHOLE,  # noqa: ARG002  (nothing is spent)
         basis: Basis | None = None,
+        feature_map: FeatureMap | None = None,
     ) -> GradientEstimate:
         """The exact mean."""
-        rows = self._rows if basis is None else self._rows @ basis.matrix.T
+        mapped = self._mapped(feature_map)
+        rows = mapped if basis is None else mapped @ basis.matrix.T
         scores = rows @ theta.T
         apart = np.exp(scores - scores.max(axis=1, keepdims=True))
         apart /= apart.sum(axis=1, keepdims=True)
@@ -444,6 +485,27 @@ class ClassRowOracle:
         lengths = np.linalg.norm(apart, axis=1) * np.linalg.norm(rows, axis=1)
         apart *= np.minimum(1.0, float(clip) / np.maximum(lengths, _SHORTEST))[:, np.newaxis]
         return GradientEstimate(mean=apart.T @ rows / len(rows), deviation=0.0, rows=len(rows))
+
+    def _mapped(self, feature_map: FeatureMap | None) -> Matrix:
+        return self._rows if feature_map is None else feature_map.of(self._rows)
+
+    @cached_property
+    def _records(self) -> Records:
+        usable = np.ones(self.rows, dtype=np.bool_)
+        return Records(store(self._rows), self._codes.astype(np.int8), usable, coding=self.schema.label.coding)
+
+
+def _means(
+    predicates: Sequence[Predicate], schema: Schema, records: Records, confidence: float, noise_rate: float
+) -> Estimates:
+    """The means of predicates over rows, with the half-width for sampling."""
+    asked, correction = corrected_batch(predicates, noise_rate)
+    bits = 0 if all(map(is_boolean, asked)) else _BITS
+    means = np.ldexp(sums(asked, schema, records, bits).astype(np.float64), -bits) / records.rows
+    widths = correction.batch(None, 2.0**-bits if bits else 0.0).half_widths(records.rows, 1.0 - confidence)
+    return Estimates(
+        correction.apply(means), records.rows, confidence, widths.sampling, widths.quantisation, widths.noise, 0.0
+    )
 
 
 def _feature(j: int, column: Vector) -> Feature:

@@ -25,7 +25,11 @@ class ClassGradientQuery(GradientQuery):
     w_c = p_c - [c = y] come from tables (dpcore.records.losses), add up to zero, and are shortened until |w|^2 |z|^2 <=
     C^2 4^(f + WEIGHT_BITS). A record that is not usable adds zero.
 
-    Sensitivity: 2 C in L2, as of `GradientQuery`: no record's vector is longer than C.
+    Sensitivity: 2 C in L2, for every theta, P and feature map. A record's k d integers w_c z_j, z of the mapped record,
+    are one vector of squared length |w|^2 |z|^2. It is clipped as a whole, so it is at most C long, whatever k is.
+
+    A record that is replaced moves the sum by at most two such lengths: the proof is that of
+    dpcore.accounting.noise_shares.gradient_squared, with w z in place of -w e.
 
     Raises PlanError and ConfigurationError as it does, and if the loss is not "logistic".
     """

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.estimators.base import RadoSample
+from dpcore.estimators.oracle import ClassRowOracle
 from dpcore.evaluation.class_evaluation import ClassEvaluation, evaluate_classes
 from dpcore.evaluation.evaluation import Evaluation, evaluate
 from dpcore.evaluation.intervals import Proportion
@@ -25,6 +26,7 @@ from dpcore.records.coding import SIGNS, Coding, Labels
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import Classes, Target, nearest
 from dpcore.records.held_back import HeldBack, Part
+from dpcore.records.schema import Schema
 from learner.estimators import BY_QUERIES, FROM_RELEASES, guarantee_of, import_class, instance_of, refused
 from learner.federation import Federation
 from radofed.simulation.oracles import Budget, Oracles, SimulatedSource
@@ -171,6 +173,8 @@ class Fold:
     """On the rows that parties hold back, None if they hold none back."""
     feature_map: FeatureMap | None = None
     """Of the release's records; None if they are as the schema encodes them."""
+    schema: Schema | None = None
+    """Of the rows, for estimators that query exact sums of them."""
 
     @property
     def classes(self) -> int:
@@ -322,7 +326,7 @@ def _measured(name: str, estimator: Any, fold: Fold) -> FoldRow:
         seconds = time.perf_counter() - begin - _waited(name, sees, fold)
         # An estimator of a release sees no map: its weights are over the terms.
         feature_map = fold.feature_map if sees in ("moments", "rados") else getattr(estimator, "feature_map_", None)
-        margins = np.asarray(estimator.decision_function(_test(sees, fold)), dtype=np.float64)
+        margins = np.asarray(estimator.decision_function(_test(sees, estimator, fold)), dtype=np.float64)
         evaluated = None if sees == "rows" else _on_held_back_rows(name, estimator, fold, feature_map)
     margins = _of_all_classes(margins, estimator, fold)
     if (
@@ -368,9 +372,9 @@ def _area(margins: Floats, fold: Fold) -> float:
     return float(np.nanmean(areas)) if not np.isnan(areas).all() else math.nan
 
 
-def _test(sees: Sees, fold: Fold) -> Floats:
+def _test(sees: Sees, estimator: Any, fold: Fold) -> Floats:
     """The held-out rows, as an estimator that was trained on what it `sees` takes them."""
-    if sees == "rows":
+    if sees == "rows" and callable(getattr(estimator, "fit", None)):
         return without_bias(fold.test, fold)
     if fold.feature_map is not None and sees in ("moments", "rados"):
         return fold.feature_map.of(fold.test)
@@ -399,6 +403,10 @@ def train(name: str, estimator: Any, fold: Fold, labels: NDArray[Any]) -> Sees:
     if isinstance(fold.release, RadoSample) and callable(getattr(estimator, "fit_release", None)):
         estimator.fit_release(fold.release)
         return "rados"
+    if not callable(getattr(estimator, "fit", None)):
+        assert fold.schema is not None, "without an epsilon the rows have their schema"
+        estimator.fit_queries(ClassRowOracle.encoded(fold.schema, fold.training, fold.labels.astype(np.int64)))
+        return "rows"
     estimator.fit(without_bias(fold.training, fold), labels)
     return "rows"
 

@@ -344,6 +344,7 @@ def _fold(
         test_times=None if table.times is None else table.times[fold.test],
         bias=table.schema.bias,
         coding=table.records.coding,
+        schema=table.schema,
         release=release,
         oracles=oracles,
         evaluations=evaluations,

@@ -12,6 +12,7 @@ import pytest
 from dpcore.errors import ConfigurationError, SchemaError, ShapeError
 from dpcore.estimators.mean_variance import MeanVariance
 from dpcore.estimators.private_newton import PrivateNewton
+from dpcore.evaluation.class_evaluation import evaluate_classes
 from dpcore.records.coding import class_codes
 from dpcore.records.encoding import store
 from dpcore.records.features import Classes, RealFeature
@@ -73,6 +74,26 @@ def test_newton_learns_classes_that_parties_have_apart(memory, model):
     words = [query.kind.words() for query in memory.asked]
     assert "a sum for each of 3 classes" in words[0]
     assert "over 3 classes" in words[1]
+
+
+def test_a_model_of_curves_is_learned_kept_and_predicts(memory, tmp_path):
+    options = TrainOptions(to=tmp_path / "model.json", epsilon=BUDGET[0], estimator="additive", rounds=6)
+    trained = AskedTraining.of("additive", options, SCHEMA).run(memory)
+    assert [query.kind.name for query in memory.asked] == ["statistic", "moments", *["gradient"] * 4]
+    feature_map = trained.model.feature_map
+    assert feature_map is not None
+    assert all(query.feature_map == feature_map for query in memory.asked[1:])
+    assert trained.model.theta.shape == (3, feature_map.d)
+    assert trained.model.covariance is None
+    assert trained.oracle.cost().epsilon_if_others_collude <= BUDGET[0]
+    assert error(trained.model) < 0.06
+    trained.model.save(tmp_path / "model.json")
+    kept = Model.load(tmp_path / "model.json")
+    assert kept.digest == trained.model.digest
+    assert kept.feature_map == feature_map
+    assert error(kept) == error(trained.model)
+    found = evaluate_classes(kept.theta, Federation(memory, SCHEMA).within(*BUDGET), feature_map=kept.feature_map)
+    assert found.error.estimate == pytest.approx(error(kept), abs=0.04)
 
 
 def test_more_rounds_move_the_model_closer_to_the_pooled_regression(memory):
@@ -140,11 +161,11 @@ def test_a_model_has_a_row_of_weights_for_each_class(model):
         Model(model.theta[0], SCHEMA, "newton", model.release_digest, model.statement)
 
 
-@pytest.mark.parametrize("name", ["additive", "naive-bayes", "logistic-gd", "conjunction"])
+@pytest.mark.parametrize("name", ["naive-bayes", "logistic-gd", "conjunction"])
 def test_training_refuses_before_it_asks(name):
     options = TrainOptions(to=Path("model.json"), epsilon=Fraction(1), estimator=name)
     with pytest.raises(
-        ConfigurationError, match=f"{name} learns a label of two classes.*choose newton or mean-variance"
+        ConfigurationError, match=f"{name} learns a label of two classes.*choose newton, additive or mean-variance"
     ):
         AskedTraining.of(name, options, SCHEMA)
 

@@ -9,6 +9,7 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from dpcore.predicates.notation import parse
+from dpcore.records.features import Classes
 from learner.estimators import BY_QUERIES, FROM_RELEASES, make_estimator
 from learner.requests import release_request
 from radofed import simulated_federation
@@ -388,3 +389,15 @@ def test_release_estimators_are_told_from_those_that_ask():
             request(name)
     parties = PlannedParties(request("newton"))
     assert (parties.rows, parties.unanswered, parties.plans) == (8000, (), [])
+
+
+def test_a_plan_of_curves_of_several_classes_counts_their_gradients():
+    label = Classes(column="kind", values=("ant", "bee", "cow"))
+    schema = replace(made_up_schema(6), label=label)
+    cost = ask_cost(request("additive", schema=schema, party_rows=(8000,) * 4))
+    assert [answer.kind for answer in cost.answers] == ["statistic", "moments"] + ["gradient"] * 8
+    assert cost.answers[2].values % 3 == 0
+    assert cost.answers[2].words.endswith("over 3 classes")
+    assert 0.9999 < cost.statement.epsilon_if_others_collude <= 1
+    straight = ask_cost(request("additive", schema=schema, party_rows=(50,) * 4))
+    assert [answer.kind for answer in straight.answers] == ["moments"] + ["gradient"] * 7

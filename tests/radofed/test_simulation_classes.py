@@ -56,9 +56,9 @@ def test_encryption_changes_no_figure_and_skewed_classes_still_add_up(table):
 
 
 def test_without_an_epsilon_estimators_learn_from_exact_sums_and_nothing_is_asked(table):
-    found = simulated(table, "newton,mean-variance", epsilon=None)
+    found = simulated(table, "newton,additive,mean-variance", epsilon=None)
     results = found.to_dict()["results"]
-    for name in ("newton", "mean-variance"):
+    for name in ("newton", "additive", "mean-variance"):
         assert results[name]["sees"] == "rows"
         assert abs(results[name]["test_error_mean"] - results["pooled"]["test_error_mean"]) <= 0.02
     assert found.privacy is None
@@ -68,8 +68,9 @@ def test_without_an_epsilon_estimators_learn_from_exact_sums_and_nothing_is_aske
         simulated(table, epsilon=None, hold_back="1/4", evaluation_epsilon="1")
 
 
-def test_rows_that_are_held_back_evaluate_an_estimator_of_classes(table):
-    found = simulated(table, hold_back="1/4", evaluation_epsilon="20").to_dict()["results"]["mean-variance"]
+@pytest.mark.parametrize("name", ["mean-variance", "additive"])
+def test_rows_that_are_held_back_evaluate_an_estimator_of_classes(table, name):
+    found = simulated(table, name, hold_back="1/4", evaluation_epsilon="20").to_dict()["results"][name]
     assert abs(found["evaluated_error_mean"] - found["test_error_mean"]) < 0.1
     assert found["evaluated_low_mean"] < found["test_error_mean"] < found["evaluated_high_mean"]
 

@@ -180,6 +180,14 @@ def every_query(world: World) -> dict[str, Query]:
     for words, schema, of_label in (("a number", OF_NUMBERS, numbers), ("a count", OF_COUNTS, counts)):
         options = {"schema": schema, "features": features_of(schema)}
         made |= {f"{name} of {words}": _query(world, kind, **options) for name, kind in of_label.items()}
+    mapped_classes = {
+        "moments": classes["moments"],
+        "gradient": ClassGradientQuery("logistic", tuple(range(3 * MAP.d)), Fraction(1, 2), 1 << 20, None, 3),
+    }
+    made |= {
+        f"{name} of mapped records of classes": _query(world, kind, schema=OF_CLASSES, feature_map=MAP)
+        for name, kind in mapped_classes.items()
+    }
     return made | {
         "moments of a part": _query(world, kinds()["moments"], held_back=HeldBack(Fraction(1, 5), Part.HELD_BACK)),
         "moments of a piece": _query(

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dpcore.errors import ConfigurationError
+from dpcore.estimators import class_discriminant
 from dpcore.estimators.class_discriminant import GaussianClasses
 from dpcore.estimators.mean_variance import MeanVariance
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant
@@ -42,12 +43,32 @@ def test_scores_are_the_linear_discriminant_of_scikit_learn():
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
     x, y = made()
-    theta = MeanVariance(penalty=1e-9).fit_moments(moments_of(x, y, 3)).theta_
+    theta = GaussianClasses.of(moments_of(x, y, 3), 0.8).scores(1e-9)
     # Ours adds d / m = 1/1500 of the mean diagonal to W.
     theirs = LinearDiscriminantAnalysis(solver="lsqr").fit(x, y)
     ours = theta - theta.mean(axis=0)
     expected = np.column_stack([theirs.coef_, theirs.intercept_])
     assert ours == pytest.approx(expected - expected.mean(axis=0), rel=3e-3, abs=3e-3)
+
+
+def test_mean_variance_knows_that_bounded_features_vary_less_near_their_bounds():
+    """Beta features: the class near the bound is narrow, so the best threshold is nearer to it."""
+    generator = np.random.default_rng(5)
+    y = generator.integers(0, 3, 6000)
+    means = np.array([[-0.95, 0.0], [0.0, 0.9], [0.0, -0.1]])[y]
+    x = 2.0 * generator.beta(3.0 * (1 + means) / 2, 3.0 * (1 - means) / 2) - 1.0
+    rows, moments = np.column_stack([x, np.ones(len(x))]), moments_of(x, y, 3)
+    line = GaussianClasses.of(moments, 0.8).scores(1.0)
+    fitted = MeanVariance().fit_moments(moments)
+    assert float(np.mean(fitted.predict(rows) != y)) < float(np.mean((rows @ line.T).argmax(axis=1) != y)) - 0.01
+    again = MeanVariance().fit_moments(moments)
+    assert np.array_equal(fitted.theta_, again.theta_)
+
+
+def test_many_weights_are_those_of_the_discriminant(monkeypatch):
+    monkeypatch.setattr(class_discriminant, "MOST_WEIGHTS", 8)
+    classes = GaussianClasses.of(moments_of(*made(), 3), 0.8)
+    assert np.array_equal(classes.logistic_scores(1.0), classes.scores(1.0))
 
 
 def test_rows_of_several_classes_can_be_fitted_for_comparison():

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -15,6 +16,7 @@ from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.queries.kind import QueryLimits
 from dpcore.records.clipping import Basis
 from dpcore.records.coding import class_codes
+from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Term
 from dpcore.records.features import Classes, Label
 from dpcore.records.losses import WEIGHT_BITS
 from dpcore.records.records import BLOCK_ROWS, Records
@@ -93,6 +95,29 @@ def test_no_two_records_are_further_apart_than_twice_the_clip(clip):
         furthest = max(furthest, int((squares[:, None] + squares - 2 * gram).max()))
         assert int(squares.max()) * 4 <= bound
     assert 0.9 * bound < furthest <= bound
+
+
+MAP = FeatureMap((Term(Column(0)), Term(Hat(1, -ONE, 0, ONE), ONE // 4), Term(PointMass(0, ONE), ONE // 8)), bias=True)
+
+
+@pytest.mark.parametrize("clip", [Fraction(1, 3), Fraction(7, 5)])
+def test_under_a_map_gradients_are_of_the_terms_and_no_longer_than_the_clip(clip):
+    theta = np.random.default_rng(2).normal(size=(K, MAP.d)) * 10
+    held, asked = party(300, 8), query(clip, theta)
+    found = asked.decode(asked.sums(held.mapped(MAP), BITS), BITS)
+    usable = replace(held, features=np.where(held.usable[:, None], held.features, 0))
+    mapped = MAP.of(usable.features / ONE) * held.usable[:, None]
+    scores = mapped @ theta.T
+    p = np.exp(scores - scores.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    p[np.arange(300), held.labels] -= 1.0
+    lengths = np.linalg.norm(p, axis=1) * np.linalg.norm(mapped, axis=1)
+    p *= np.minimum(1.0, float(clip) / np.maximum(lengths, 1e-12))[:, np.newaxis]
+    assert found == pytest.approx(p.T @ mapped, abs=300 * 2**-9)
+    for x in itertools.product((-ONE, 0, ONE), repeat=2):
+        for code in range(K):
+            vector = asked.sums(one_record([*x, ONE], code).mapped(MAP), 6).astype(object)
+            assert 4 * int(vector @ vector) <= gradient_squared(clip, 6)
 
 
 def test_no_sum_exceeds_the_bound():
