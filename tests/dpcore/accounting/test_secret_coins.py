@@ -67,7 +67,7 @@ def test_many_rados_are_told_apart_nearly_as_well_as_is_counted(rados, mu):
 
 
 def reached(shift, epsilon):
-    """The largest P(t, inf) - e^epsilon Q(t, inf) of one rado of opposite edges. Each t is an event: no bound is less."""
+    """The most of P(t, inf) - e^epsilon Q(t, inf), one rado of opposite edges. Each t is an event: no bound is less."""
     t = np.linspace(0, 12, 48_001)
     p, q = ((norm.sf(t) + norm.sf(t - away)) / 2 for away in (shift, -shift))
     return float((p - math.exp(epsilon) * q).max())
