@@ -28,15 +28,16 @@ from dpcore.predicates.frontend import as_predicate
 from dpcore.predicates.notation import parse
 from dpcore.queries.class_moments import ClassMomentsQuery
 from dpcore.queries.gradient import GradientQuery
+from dpcore.queries.label_moments import NumberMomentsQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.statement import CountedRelease, PrivacyStatement
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.rados.distribution import ClassMoments, Moments
+from dpcore.rados.distribution import ClassMoments, Moments, NumberMoments
 from dpcore.records.clipping import Basis
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.features import several_classes, two_classes
+from dpcore.records.features import event_time, measured, several_classes, two_classes, with_value
 from dpcore.records.held_back import HeldBack, Part
-from dpcore.records.losses import WEIGHT_BITS, LossName
+from dpcore.records.losses import LossName
 from dpcore.records.schema import Schema
 from dpcore.statistics.accuracy import (
     PLAIN,
@@ -52,6 +53,7 @@ from dpcore.statistics.adaptive import Adaptive
 from learner.adaptive import Series
 from learner.composition import Unanswered, composed_statement, cost_of, rows_of
 from learner.history import AskedBeforeError, NotAskedBeforeError
+from learner.inquiring import Inquiring, InquiringFederation
 from learner.planning import Plan
 from learner.requests import GradientRequest, MomentsRequest, Request, StatisticRequest
 from radobase.printing import amount
@@ -156,7 +158,7 @@ def _cost_of_retry(cost: ReleaseCost, epsilon: Fraction | None) -> str:
     return f"{figure}{budget}"
 
 
-class Federation:
+class Federation(InquiringFederation):
     """A source of answers and its schema.
 
     terms: options of `learner.requests.Terms` for all requests, such as cohort_min.
@@ -275,7 +277,7 @@ class _Widths:
         return f"{needed} rows would, or "
 
 
-class BudgetedOracle:
+class BudgetedOracle(Inquiring):
     """A federation within (epsilon, delta): a `dpcore.estimators.oracle.Oracle`."""
 
     def __init__(
@@ -438,10 +440,24 @@ class BudgetedOracle:
         found: Moments = self._moments(MomentsQuery, part, options)
         return found
 
+    def planned_moments(
+        self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None, feature_map: FeatureMap | None = None
+    ) -> Plan:
+        """The plan of `moments`. Sends nothing, and takes nothing of the budget."""
+        self._check_not_pure("moments")
+        options = {"feature_map": feature_map, "norm_bound": norm_bound}
+        return self._plan(MomentsRequest(self.schema, **{**self._options(part), **options}))
+
     def class_moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> ClassMoments:
         """See dpcore.estimators.oracle.ClassOracle."""
         several_classes(self.schema.label, "a sum for each class")
         found: ClassMoments = self._moments(ClassMomentsQuery, part, {"norm_bound": norm_bound})
+        return found
+
+    def number_moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> NumberMoments:
+        """See dpcore.estimators.oracle.NumberOracle."""
+        with_value(self.schema.label, "a sum of label times record")
+        found: NumberMoments = self._moments(NumberMomentsQuery, part, {"norm_bound": norm_bound})
         return found
 
     def _moments(self, expected: type[MomentsQuery], part: Fraction, options: Mapping[str, Any]) -> Any:
@@ -480,6 +496,33 @@ class BudgetedOracle:
         several_classes(self.schema.label, "a gradient for each class")
         return self._gradient(theta.ravel(), part, {"clip": clip, "basis": basis})
 
+    def number_gradient(
+        self,
+        theta: NDArray[np.float64],
+        *,
+        loss: LossName,
+        clip: Fraction,
+        part: Fraction = WHOLE,
+        basis: Basis | None = None,
+    ) -> GradientEstimate:
+        """See dpcore.estimators.oracle.NumberOracle."""
+        measured(self.schema.label, f"a gradient of the {loss} loss")
+        return self._gradient(theta, part, {"loss": loss, "clip": clip, "basis": basis})
+
+    def hazard_gradient(
+        self,
+        theta: NDArray[np.float64],
+        *,
+        clip: Fraction,
+        interval_weight: int,
+        part: Fraction = WHOLE,
+        basis: Basis | None = None,
+    ) -> GradientEstimate:
+        """See dpcore.estimators.hazards.EventTimeOracle."""
+        event_time(self.schema.label, "a gradient of proportional hazards")
+        options = {"loss": "hazards", "clip": clip, "interval_weight": interval_weight, "basis": basis}
+        return self._gradient(theta, part, options)
+
     def _gradient(self, theta: NDArray[np.float64], part: Fraction, options: Mapping[str, Any]) -> GradientEstimate:
         self._check_not_pure("gradients")
         point = tuple(map(float, theta))
@@ -490,7 +533,7 @@ class BudgetedOracle:
         sigma = kind.share_sigma * float(np.sqrt(parties))
         return GradientEstimate(
             mean=kind.decode(answer.integers, bits) / rows,
-            deviation=float(np.ldexp(sigma, -(bits + WEIGHT_BITS))) / rows,
+            deviation=float(np.ldexp(sigma, -(bits + kind.weight_bits))) / rows,
             rows=rows,
         )
 

@@ -21,7 +21,7 @@ from learner.requests import GROWTH, Request
 from radobase.printing import amount, json_text
 from wire.binding import Binding, OpeningSecret
 from wire.envelopes import KEY_BYTES, Envelope, sha256
-from wire.query import MAX_QUERY_BYTES, Feature, PaillierKey, Query, setting_of
+from wire.query import MAX_QUERY_BYTES, PaillierKey, Query, features_of, setting_of
 from wire.query_kinds import AnyKind
 from wire.roster import Member, Roster
 
@@ -190,7 +190,7 @@ def plan_query(
         created_at_unix_s=created,
         not_after_unix_s=expires,
         binding=Binding.seal(opening, asked, nonce),
-        features=(Feature.BASE.value, Feature.QUESTION.value) if question else (Feature.BASE.value,),
+        features=features_of(request.schema, question=question),
         **_phases(request),
         held_back=request.held_back,
         feature_map=request.feature_map,

@@ -48,10 +48,23 @@ class Feature(StrEnum):
     """Everything that version 0.3.0 can do. Every query names it."""
     QUESTION = "question"
     """The query only asks whether parties would accept it: none reserves or charges."""
+    NUMBERS = "numbers"
+    """The schema's label is a number or a count."""
+    EVENT_TIMES = "event-times"
+    """The schema's label is a time to an event."""
 
 
 OWN_FEATURES: tuple[str, ...] = tuple(sorted(feature.value for feature in Feature))
 """The features of a node of this version."""
+
+
+def features_of(schema: Schema, *, question: bool = False) -> tuple[str, ...]:
+    """The features of a query with this schema. question: whether it only asks whether parties would accept it."""
+    coding = schema.label.coding
+    used = [Feature.BASE]
+    used += [Feature.NUMBERS] if coding.is_measured else []
+    used += [Feature.EVENT_TIMES] if coding.intervals else []
+    return tuple(sorted(feature.value for feature in (*used, *([Feature.QUESTION] if question else []))))
 
 
 def check_features(names: Iterable[str]) -> tuple[str, ...]:
@@ -212,6 +225,12 @@ class Query(Wire[query_pb2.Query]):
             "its kind takes a feature map": self.feature_map is None or self.kind.takes_maps,
             "its predicates are about its feature map": self.kind.is_about(self.feature_map),
             f"the query's total has at most {MAX_VALUES} values": self.length <= MAX_VALUES,
+            f"a query about a number or a count names the feature {Feature.NUMBERS.value}": (
+                Feature.NUMBERS.value in self.features or not self.schema.label.coding.is_measured
+            ),
+            f"a query about a time to an event names the feature {Feature.EVENT_TIMES.value}": (
+                Feature.EVENT_TIMES.value in self.features or not self.schema.label.coding.intervals
+            ),
         } | {
             f"{name} is from 1 to {MAX_PHASE_S}": 1 <= value <= MAX_PHASE_S
             for name, value in (

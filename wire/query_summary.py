@@ -153,7 +153,7 @@ def columns(
     coordinates = FormCoordinates(schema, feature_map)
     own = {group.name: group.column for group in schema.groups}
     if predicates is None:
-        return tuple(dict.fromkeys((*own.values(), schema.label.column)))
+        return tuple(dict.fromkeys((*own.values(), *schema.label.columns)))
     found: set[str] = set()
     seen: set[int] = set()
     waiting = list(predicates)

@@ -29,7 +29,7 @@ from dpcore.randomness.noise import (
 )
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.clipping import Clip
-from dpcore.records.losses import clip_squared
+from dpcore.records.losses import WEIGHT_BITS, clip_squared
 
 # L2 sensitivities of sums under replacing one record, in the integer units that are sent, for clipped integer vectors.
 # Squared ones are exact rationals; a root is rounded up.
@@ -93,6 +93,39 @@ def class_moments_squared(clip: Clip, fraction_bits: int, edge_multiplier: int) 
     return moments_squared(clip, fraction_bits, edge_multiplier)
 
 
+def square_weight(label_multiplier: int) -> int:
+    """The integer weight w of a label's square in moments of numbers: the largest with 10 w <= k^2."""
+    return label_multiplier**2 // 10
+
+
+def number_moments_squared(clip: Clip, fraction_bits: int, label_multiplier: int) -> Fraction:
+    """An upper bound of max |v - v'|^2 for a record's vector v with the moments of a number t, |t| <= 1.
+
+    v holds k 2^f t x (k = label_multiplier), w 4^f t^2 with 10 w <= k^2, and the products of x as in `moments_squared`.
+
+    Let a^2 = k^2 4^f / 50, z = (x, a t) and Z = z z^T, whose Frobenius distance is
+
+        |Z - Z'|^2 = |F - F'|^2 + 2 a^2 |t x - t' x'|^2 + a^4 (t^2 - t'^2)^2.
+
+    25 times each term bounds that of v: the products' as in `moments_squared`, 50 a^2 = (k 2^f)^2, and (w 4^f)^2 <= 25
+    a^4. As |z|^2 <= S + a^2,
+
+        |v - v'|^2 <= 25 |Z - Z'|^2 = 25 (|z|^4 + |z'|^4 - 2 (z . z')^2) <= 50 (S + a^2)^2.
+
+    Where a^2 <= S that is `moments_squared` for edges of the weight k 2^f: the squares cost nothing.
+    """
+    return 2 * number_moments_alone(clip, fraction_bits, label_multiplier)
+
+
+def number_moments_alone(clip: Clip, fraction_bits: int, label_multiplier: int) -> Fraction:
+    """An upper bound of max |v|^2 for such a v, in the notation of `number_moments_squared`.
+
+    As there, |v|^2 <= 25 |Z|^2 = 25 |z|^4 <= 25 (S + a^2)^2.
+    """
+    along = Fraction(label_multiplier**2 << 2 * fraction_bits, 50)
+    return SQUARE_WEIGHT**2 * (clip.squared_units(fraction_bits) + along) ** 2
+
+
 def moments_squared_alone(clip: Clip, fraction_bits: int, edge_multiplier: int) -> int:
     """An upper bound of max |v|^2 for a record's `moments` vector v, by which a record that leaves moves the sum.
 
@@ -102,9 +135,9 @@ def moments_squared_alone(clip: Clip, fraction_bits: int, edge_multiplier: int) 
     return edge_multiplier**2 * longest + SQUARE_WEIGHT**2 * longest**2
 
 
-def gradient_squared(clip: Fraction, fraction_bits: int) -> int:
-    """Max |v - v'|^2 = 4 S over integer gradients v = -w e with w^2 |e|^2 <= S = floor(C^2 4^(f + 12))."""
-    return 4 * clip_squared(clip, fraction_bits)
+def gradient_squared(clip: Fraction, fraction_bits: int, weight_bits: int = WEIGHT_BITS) -> int:
+    """Max |v - v'|^2 = 4 S over integer gradients v with |v|^2 <= S = floor(C^2 4^(f + weight_bits))."""
+    return 4 * clip_squared(clip, fraction_bits, weight_bits)
 
 
 def root_up(value: Fraction | int) -> float:

@@ -105,7 +105,14 @@ class CellNoise:
             raise ConfigurationError(f"failure is {failure}: it must be between 0 and 1")
         if self.deviation == 0.0:
             return 0.0
-        return self.deviation * _one_deviation(self._copies(cells), failure) + 1.0
+        return self.deviation * self.deviations(cells, failure) + 1.0
+
+    def deviations(self, cells: int, failure: float) -> float:
+        """The standard deviations that the noise on a sum of `cells` cells, or a normal, exceeds with this probability.
+
+        Also a sum of both does not exceed them more often, by more than what coverage tests can see.
+        """
+        return _one_deviation(self._copies(cells), failure)
 
     def above(self, cells: int) -> tuple[Floats, Floats]:
         """(levels, weights) of max(N, 0) in the units of `reach`, moved up; the weights add up to 1."""

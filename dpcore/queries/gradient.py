@@ -18,7 +18,7 @@ from dpcore.queries.kind import QueryKind, QueryLimits
 from dpcore.randomness.noise import check_share, discrete_gaussian, tail_bound
 from dpcore.records.clipping import Basis
 from dpcore.records.computation import Computation
-from dpcore.records.losses import STEP_BITS, WEIGHT_BITS, LossName, check_loss, clip_squared, weight_table
+from dpcore.records.losses import LOSSES, STEP_BITS, WEIGHT_BITS, LossName, check_loss, clip_squared, weight_table
 from dpcore.records.records import BLOCK_ROWS, Records, edges
 
 MOST_FRACTION_BITS = 16
@@ -47,6 +47,8 @@ class GradientQuery(QueryKind):
     """
 
     array: ClassVar[str] = "gradient"
+    losses: ClassVar[tuple[str, ...]] = LOSSES
+    """Those that it may be of."""
     shorter: ClassVar[str] = "leave the basis out, or shorten the schema"
 
     loss: LossName
@@ -61,15 +63,25 @@ class GradientQuery(QueryKind):
     """P. With a basis, records are z = P e instead of edges e, as are theta and the gradient."""
 
     def __post_init__(self) -> None:
-        check_loss(self.loss)
+        check_loss(self.loss, self.losses)
         check_rational("clip", self.clip)
         if not self.theta or max(map(abs, self.theta)) > LARGEST_THETA:
             raise PlanError(
                 "theta is empty or has an entry beyond 2^11: give one entry for each coordinate, scaled down"
             )
-        if self.basis is not None and self.vectors * self.basis.d != len(self.theta):
+        if self.basis is not None and self.basis.d != self.coordinates:
             raise PlanError(f"theta has {len(self.theta)} coordinates and the basis {self.basis.d}: make them equal")
         check_share(self.share_sigma)
+
+    @property
+    def weight_bits(self) -> int:
+        """Fraction bits of a record's weight."""
+        return WEIGHT_BITS
+
+    @property
+    def coordinates(self) -> int:
+        """Those of a record at which theta is taken: d."""
+        return len(self.theta) // self.vectors
 
     @property
     def vectors(self) -> int:
@@ -91,7 +103,7 @@ class GradientQuery(QueryKind):
     def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
         """A bound on every coordinate, with the noise's 2^-64 tail. Raises PlanError if int64 might not hold it."""
         self._check_room(fraction_bits)
-        longest = isqrt(clip_squared(self.clip, fraction_bits))
+        longest = isqrt(clip_squared(self.clip, fraction_bits, self.weight_bits))
         return limits.rows * longest + tail_bound(self.share_sigma, limits.parties, self.length(limits.d))
 
     def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
@@ -119,7 +131,7 @@ class GradientQuery(QueryKind):
 
     def decode(self, total: NDArray[np.int64], fraction_bits: int) -> NDArray[np.float64]:
         """The sum of clipped gradients in real units: (d,)."""
-        return np.ldexp(total.astype(np.float64), -(fraction_bits + WEIGHT_BITS))
+        return np.ldexp(total.astype(np.float64), -(fraction_bits + self.weight_bits))
 
     @property
     def name(self) -> str:
@@ -138,7 +150,7 @@ class GradientQuery(QueryKind):
 
     def facts(self, d: int, fraction_bits: int) -> dict[str, Any]:
         """See `QueryKind`."""
-        return {"d": d, "unit": f"2^-{fraction_bits + WEIGHT_BITS}", "loss": self.loss}
+        return {"d": d, "unit": f"2^-{fraction_bits + self.weight_bits}", "loss": self.loss}
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -162,7 +174,7 @@ class GradientQuery(QueryKind):
 
     def protection(self, setting: Setting) -> GaussianProtection:
         """See `QueryKind`."""
-        squared = gradient_squared(self.clip, setting.fraction_bits)
+        squared = gradient_squared(self.clip, setting.fraction_bits, self.weight_bits)
         values, honest = self.length(setting.d), setting.honest_parties
         # One vector of length C where the record leaves, the distance of two where it is replaced.
         return GaussianProtection(self.scope, honest, self.share_sigma, squared, values, squared_alone=squared // 4)

@@ -71,8 +71,13 @@ class MomentsQuery(QueryKind):
         """A bound on every value, with the noise's 2^-64 tail. Raises PlanError if d or fraction_bits is too large."""
         one = 1 << checked_fraction_bits(fraction_bits)
         self.clip.check_room(limits.d, fraction_bits)
-        most = max(self.edge_multiplier * one, PRODUCT_WEIGHT * one * one)
-        return limits.rows * most + tail_bound(self.share_sigma, limits.parties, self.length(limits.d))
+        return limits.rows * self._largest_value(one) + tail_bound(
+            self.share_sigma, limits.parties, self.length(limits.d)
+        )
+
+    def _largest_value(self, one: int) -> int:
+        """The largest magnitude of a value that a record adds. one: 2^fraction_bits."""
+        return max(self.edge_multiplier * one, PRODUCT_WEIGHT * one * one)
 
     def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
         """This party's sums and its share of the noise: int64 (length,)."""
@@ -330,6 +335,15 @@ def _hat_square(hat: Hat, centre: float) -> float:
     above = (1 - peak, 1 - peak) if right is None else ((right - peak) / 2, (right - peak) / 3)
     mean, square = ((low + high) / 2 for low, high in zip(below, above, strict=True))
     return square - 2 * centre * mean + centre**2
+
+
+LEAST_LABEL_MULTIPLIER = 4
+"""That of a query for moments of numbers, whose squares need a weight."""
+
+
+def label_multiplier(norm_bound: Fraction, weight: Fraction | None = None) -> int:
+    """The k of a query for moments of numbers, whose labels have the query's fraction bits: as `edge_multiplier`."""
+    return max(LEAST_LABEL_MULTIPLIER, edge_multiplier(norm_bound, 0, weight))
 
 
 def edge_multiplier(norm_bound: Fraction, fraction_bits: int, weight: Fraction | None = None) -> int:

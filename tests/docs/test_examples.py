@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import shlex
 from contextlib import chdir, redirect_stdout
 from pathlib import Path
 
@@ -10,9 +11,11 @@ import numpy as np
 import pytest
 
 from learner.federation import Federation
+from learner.inquiry_options import CompareOptions, CorrelateOptions, CrosstabOptions, DescribeOptions
 from learner.model import Model
 from learner.release import Release
 from radobase.schema_files import load_feature_map
+from radofed.console.pages import Form
 from radofed.node_config import PolicyChoices
 from tests.docs.examples import DOCS, assert_says, examples_of, rado
 from tests.federation.processes import ProcessFederation
@@ -22,6 +25,7 @@ pytestmark = pytest.mark.more
 
 UNSTEADY = re.compile(r"[+]- +[0-9.]+|[0-9.]+$")
 """A deviation over three folds, and seconds, which are the machine's."""
+OPTIONS = {kind.inquiry: kind for kind in (DescribeOptions, CrosstabOptions, CompareOptions, CorrelateOptions)}
 PARTIES = ("north", "south", "west")
 
 
@@ -29,6 +33,7 @@ PYTHON, COMMANDS = examples_of("how-to/ask.md")
 SIMULATIONS = [(line, said) for line, said in COMMANDS if line.startswith("rado simulate ")]
 ASKING = [line for line, _ in COMMANDS if line.startswith("rado learner ")]
 SHAPES, SHAPES_COMMANDS = examples_of("how-to/look-at-shapes.md")
+DESCRIBING, DESCRIBING_COMMANDS = examples_of("how-to/describe.md")
 PLANS = [line for line, _ in COMMANDS if line.startswith("rado plan ")]
 (MAP,) = re.findall(r"^```toml\n(.*?)^```\n", (DOCS / "how-to/ask.md").read_text(), re.MULTILINE | re.DOTALL)
 FIRST_STEPS, FIRST_COMMANDS = examples_of("getting-started.md")
@@ -136,6 +141,25 @@ def test_commands_for_organisations(asked, tmp_path):
     assert 0.12 < evaluated["error"]["estimate"] < 0.3
     assert lower < evaluated["error"]["estimate"] < upper < lower + 0.1
     assert evaluated["rows"] == len(rows)
+
+
+def test_descriptions_are_what_the_page_says(tmp_path):
+    assert len(DESCRIBING) == 3
+    names, printed = run_blocks(DESCRIBING, tmp_path)
+    for found, (_, said) in zip(printed, DESCRIBING, strict=True):
+        assert_says(found, said)
+    # The commands ask what Python asked.
+    inquiries = []
+    for command, _ in DESCRIBING_COMMANDS:
+        words = shlex.split(command)
+        inquiries.append(words[2])
+        kind = Form(OPTIONS[words[2]])
+        by = words[words.index("--by") + 1] if "--by" in words else ""
+        columns = words[3 : next(at for at, word in enumerate(words) if word.startswith("--"))]
+        options = kind.parse({"columns": "\n".join(columns), "by": by, "epsilon": words[-1]})
+        planned = names["federation"].planned_inquiry(options.asked(), epsilon=options.epsilon)
+        assert planned.expected is not None
+    assert inquiries == list(OPTIONS)
 
 
 def test_shapes_are_what_the_page_says(tmp_path):

@@ -286,7 +286,50 @@ def test_histograms_are_asked_once_and_printed_again(federation, rows, capsys):
     assert queries(federation) == asked_before + 1
 
 
+def test_inquiries_are_planned_then_asked_once_and_printed_again(federation, rows, capsys):
+    """describe, crosstab, compare and correlate: one release each, with its statement, shown again at no cost."""
+    asked_before, options = queries(federation), (*asking(federation), "--epsilon", "4", "--confidence", "0.99999")
+    inquiries = {
+        "describe": ("age", "ward", "--by", ILL),
+        "crosstab": (ILL, "age", "--edges", "age=40000,60000"),
+        "compare": ("age", "--by", ILL),
+        "correlate": ("age", "dose"),
+    }
+    true = {value: rows["age"][rows["ill"] == value].mean() for value in (True, False)}
+    for number, (name, words) in enumerate(inquiries.items(), start=1):
+        planned = rado("learner", name, *words, *options, "--plan")["data"]["plan"]
+        assert 0 < planned["epsilon"] <= planned["epsilon_if_others_collude"] <= 4
+        assert any(each["upper"] is not None for each in planned["expected"])
+        assert queries(federation) == asked_before + number - 1
+        found = rado("learner", name, *words, *options)["data"]
+        assert queries(federation) == asked_before + number
+        assert 0 < found["privacy"]["epsilon_if_others_collude"] <= 4
+        again = rado("learner", name, "--release", found["release"])["data"]
+        assert again == found
+        assert rado("learner", name, *words, *options, "--reuse")["data"] == found
+        assert run(["learner", name, "--release", found["release"]]) == 0
+        printed = " ".join(capsys.readouterr().out.split())
+        assert "-differentially private for one record" in printed
+        assert "over the noise and the sample" in printed
+        means = {each["group"]: each for each in found["figures"] if each["quantity"] == "mean"}
+        for value, mean in true.items() if means else ():
+            group = means[ILL if value else f"not {ILL}"]
+            assert group["lower"] <= mean <= group["upper"] < group["lower"] + 20_000
+    assert run(["learner", "crosstab", "--release", found["release"]]) == 4
+    assert "answers `rado learner correlate`" in capsys.readouterr().err
+    assert queries(federation) == asked_before + len(inquiries)
+
+
 REFUSED = [
+    (("describe", "agee", "--epsilon", "1"), "did you mean 'age'"),
+    (("describe", "--epsilon", "0.001"), "nothing was asked"),
+    (("describe", "--by", "wward", "--epsilon", "1"), "did you mean 'ward'"),
+    (("describe", "--epsilon", "1", "--release", "x"), "leave --schema out"),
+    (("crosstab", "age", "--epsilon", "1"), "give two"),
+    (("crosstab", "ward", "age", "--epsilon", "0.01"), "nothing was asked"),
+    (("compare", "age", "--epsilon", "1"), "--by"),
+    (("correlate", "ward", "age", "--epsilon", "1"), "is a category"),
+    (("correlate", "age", "dose", "--epsilon", "1", "--delta", "0"), "no delta of 0"),
     (("histogram", "--epsilon", "1"), "there is no column"),
     (("histogram", "agee", "--epsilon", "1"), "did you mean 'age'"),
     (("quantiles", "ward", "--epsilon", "1"), "is a category feature"),

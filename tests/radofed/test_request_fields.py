@@ -13,6 +13,7 @@ import radofed
 from dpcore.declared import declaration, declarations
 from dpcore.errors import ConfigurationError
 from dpcore.paillier import public
+from learner.inquiry_options import CompareOptions, CorrelateOptions, CrosstabOptions, DescribeOptions
 from learner.requests import MomentsRequest, RadosRequest, release_request
 from parties.policy import Policy, PolicyLimits
 from radobase.options import from_texts
@@ -48,6 +49,10 @@ COMMANDS = {
     "learner statistic": StatisticOptions,
     "learner histogram": HistogramOptions,
     "learner quantiles": QuantileOptions,
+    "learner describe": DescribeOptions,
+    "learner crosstab": CrosstabOptions,
+    "learner compare": CompareOptions,
+    "learner correlate": CorrelateOptions,
     "learner select": SelectOptions,
     "plan": PlanOptions,
     "simulate": SimulateOptions,

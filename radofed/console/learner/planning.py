@@ -12,6 +12,8 @@ from typing import Any
 
 from dpcore.declared import values_of
 from dpcore.errors import ConfigurationError, RadofedError
+from dpcore.evaluation.descriptive.inquiry import Inquiry
+from dpcore.evaluation.descriptive.result import Table
 from dpcore.predicates.evaluation import check
 from dpcore.predicates.notation import parse
 from dpcore.records.schema import Schema
@@ -20,6 +22,7 @@ from learner.config import LearnerConfig
 from learner.estimators import class_of
 from learner.federation import Federation
 from learner.history import AskedBefore, LearnerHistory
+from learner.inquiries import save_inquiry
 from learner.planning import Plan, cohort_sizes, purpose_sentence
 from learner.questions import Questions
 from learner.requests import Request, query_request
@@ -28,6 +31,7 @@ from radobase.schema_files import load_schema
 from radofed.console.learner.queries import (
     BUDGET,
     CHOICES,
+    INQUIRIES,
     PLAN,
     QUERY,
     STATISTIC,
@@ -38,7 +42,8 @@ from radofed.console.learner.queries import (
 )
 from radofed.console.learner.trainings import PreparedTraining, Trainings
 from radofed.console.pages import Answer, Goto, Shown, Visit
-from radofed.planning.from_options import Planned, cost_of, request_of, worth_curve
+from radofed.planning.from_options import Planned, cost_of, party_rows, request_of, worth_curve
+from radofed.planning.inquiries import plan_inquiry
 from radofed.planning.picture import worth_plot
 from wire.query_summary import QuerySummary, signed_parts
 from wire.request_fields import AskedTerms, QueryOptions
@@ -63,6 +68,12 @@ class Prepared:
     request: Request
     earlier: AskedBefore | None = None
     """A query that asked the same, and has an answer or may get one."""
+    inquiry: Inquiry | None = None
+    """What it asks, if it is one."""
+    said: Sequence[str] = ()
+    """The plan in words; empty for those of the query."""
+    expected: Table | None = None
+    """The intervals that an inquiry expects."""
     answers: tuple[str, ...] = ()
     """Of parties that were asked whether they would accept it."""
     asked: bool = False
@@ -90,6 +101,8 @@ class Planning:
                 if fields.asks_by_itself:
                     return Goto(f"training/{self._prepare_training(fields, values)}")
                 return Goto(f"asking/{self._prepare(fields, values)}")
+            if fields.is_inquiry:
+                return self._planned_inquiry(fields, values)
             return self._planned(fields, values)
         except RadofedError as error:
             return self._shown(fields, values, fault=str(error))
@@ -101,6 +114,7 @@ class Planning:
         values = {
             "name": visit.path["plan"],
             "prepared": prepared,
+            "said": prepared.said or prepared.plan.sentences(),
             "query": prepared.plan.query_id.hex(),
             "predicates": asked.predicates[:MOST_PREDICATES],
             "more_predicates": max(0, len(asked.predicates) - MOST_PREDICATES),
@@ -115,6 +129,8 @@ class Planning:
             if not prepared.asked:
                 with self._following.session(prepared.notes) as session:
                     session.prepare(prepared.plan)
+                    if prepared.inquiry is not None:
+                        save_inquiry(prepared.inquiry, session.release_directory(prepared.plan.query_id))
                 prepared.asked = True
                 self._following.start(prepared.plan.query_id)
         return Goto(f"queries/{prepared.plan.query_id.hex()}")
@@ -184,6 +200,35 @@ class Planning:
         }
         return self._shown(fields, values, **found)
 
+    def _planned_inquiry(self, fields: PlanFields, values: dict[str, str]) -> Answer:
+        """As `rado learner describe --plan` and the like, for the sizes that the form has."""
+        options, schema = INQUIRIES[fields.what].parse(values), self._schema(values["schema"])
+        sizes = PLAN.parse({name: values[name] for name in ("rows", "parties", "party_rows")})
+        held = party_rows(sizes.rows, sizes.parties, sizes.party_rows)
+        epsilon, delta = options.budget(fields.what)
+        terms = values_of(options, AskedTerms)
+        found = plan_inquiry(options.asked(), schema, held, epsilon=epsilon, delta=delta, **terms)
+        said, command = found.sentences(), self._inquiry_command(fields, values)
+        return self._shown(fields, values, said=said, expected=found.widths(), command=command)
+
+    def _inquiry_command(self, fields: PlanFields, values: Mapping[str, str]) -> str:
+        """The command that asks the same."""
+        columns = [line.strip() for line in values["columns"].splitlines() if line.strip()]
+        given = {name: text for name, text in values.items() if name != "columns"}
+        words = INQUIRIES[fields.what].arguments(given)
+        return shlex.join(["rado", "learner", fields.what, *columns, "--config", str(self._file), *words])
+
+    def _inquiry(self, session: Session, fields: PlanFields, values: Mapping[str, str]) -> Prepared:
+        """What is asked of the accepted parties of the newest roster."""
+        options, schema = INQUIRIES[fields.what].parse(values), self._schema(values["schema"])
+        source, inquiry = Questions(session), options.asked()
+        federation = Federation(source, schema, **values_of(options, AskedTerms))
+        epsilon, delta = options.budget(fields.what)
+        found = federation.planned_inquiry(inquiry, epsilon=epsilon, delta=delta)
+        expected = None if found.expected is None else found.widths()
+        request = source.request_of(found.plan)
+        return Prepared(found.plan, (), [], request, inquiry=inquiry, said=found.sentences(), expected=expected)
+
     def _asked(self, values: Mapping[str, str], design: str) -> QueryOptions:
         """The options of `rado learner query`."""
         # The command needs a file; without one it is the newest query's schema.
@@ -194,22 +239,27 @@ class Planning:
         schema = self._schema(values["schema"])
         notes: list[str] = []
         with self._following.session(notes) as session:
-            if fields.is_design:
+            if fields.is_inquiry:
+                prepared = self._inquiry(session, fields, values)
+            elif fields.is_design:
                 request: Request = query_request(self._asked(values, fields.what), schema)
-                plan = session.plan(request)
+                prepared = Prepared(session.plan(request), (), [], request)
             else:
-                plan, request = self._statistic(session, schema, values)
+                prepared = Prepared(*self._statistic(session, schema, values))
+            plan = prepared.plan
             parties = tuple(each for each in session.fetch_roster().parties if plan.query.asks(each.name))
-            earlier = session.asked_before(plan)
+            prepared = replace(prepared, parties=parties, notes=notes, earlier=session.asked_before(plan))
         name = secrets.token_urlsafe(16)
         with self._lock:
-            self._prepared[name] = Prepared(plan, parties, notes, request, earlier)
+            self._prepared[name] = prepared
             while len(self._prepared) > MOST_KEPT:
                 self._prepared.pop(next(iter(self._prepared)))
         return name
 
-    def _statistic(self, session: Session, schema: Schema, values: Mapping[str, str]) -> tuple[Plan, Request]:
-        """The plan of a batch of statistics, as `rado learner statistic` asks it."""
+    def _statistic(
+        self, session: Session, schema: Schema, values: Mapping[str, str]
+    ) -> tuple[Plan, tuple[Member, ...], list[str], Request]:
+        """The fields of the plan of a batch of statistics, as `rado learner statistic` asks it."""
         options = PLAN.parse({name: text for name, text in values.items() if name != "worth"})
         predicates = [parse(text) for text in options.statistic]
         if not predicates:
@@ -222,7 +272,7 @@ class Planning:
         federation = Federation(source, schema, **values_of(asked, AskedTerms))
         oracle = federation.within(*asked.budget("a statistic"))
         plan = oracle.planned(predicates, tolerance=options.tolerance, confidence=options.confidence)
-        return plan, source.request_of(plan)
+        return plan, (), [], source.request_of(plan)
 
     def _prepare_training(self, fields: PlanFields, values: Mapping[str, str]) -> str:
         """Plan what an estimator asks of the accepted parties of the newest roster, and keep it to be confirmed."""
@@ -280,6 +330,8 @@ class Planning:
             + ("" if newest is None else f" Empty: that of the newest query, {newest.schema.name!r}."),
             "fault": "",
             "planned": None,
+            "expected": None,
+            "said": [],
             "curve": None,
             "command": "",
             "evaluation": "",

@@ -10,6 +10,13 @@ from dpcore.errors import ConfigurationError, RadofedError
 from learner.config import LearnerConfig
 from learner.estimators import BY_QUERIES
 from learner.history import LearnerHistory
+from learner.inquiry_options import (
+    CompareOptions,
+    CorrelateOptions,
+    CrosstabOptions,
+    DescribeOptions,
+    InquiryOptions,
+)
 from learner.progress import advice, party_words, progress_sentence
 from learner.session import Session
 from radobase.failure import Failure
@@ -207,11 +214,16 @@ class Queries:
 
 PLAN, QUERY, BUDGET, TRAIN = Form(PlanOptions), Form(QueryOptions), Form(AskOptions), Form(TrainOptions)
 
+INQUIRIES: Mapping[str, Form[InquiryOptions]] = {
+    kind.inquiry: Form(kind) for kind in (DescribeOptions, CrosstabOptions, CompareOptions, CorrelateOptions)
+}
+
 STATISTIC = "statistic"
 CHOICES: Mapping[str, Sequence[str]] = {
     "One release": DESIGNS,
     "What an estimator asks": tuple(BY_QUERIES),
     "Counts and means": (STATISTIC,),
+    "Descriptive statistics": tuple(INQUIRIES),
 }
 USUAL = USUAL_DESIGN
 
@@ -219,12 +231,17 @@ _ROWS = ("rows", "parties", "party_rows")
 _OF_ASKING = ("honest", "key_bits", "cohort_min", "colluders", "max_rows", "quorum_wait_s", "purpose")
 # Not fields: where it runs, files of its machine, what is chosen above the form, and how a command waits and prints.
 _NOT_SHOWN = {"config", "map_file", "design", "wait", "timeout_s", "retries", "ask_again", "would_accept"}
+_NOT_OF_INQUIRIES = {"plan", "release", "reuse"}
 # In this order before the others, which are folded away.
 _FIRST = (
     "schema",
     "purpose",
     *_ROWS,
     "statistic",
+    "columns",
+    "by",
+    "reference",
+    "edges",
     "rados",
     "sensitive",
     "joint",
@@ -255,18 +272,25 @@ class PlanFields:
     @property
     def asks_by_itself(self) -> bool:
         """Whether it is an estimator, which asks several queries."""
-        return not self.is_design and self.what != STATISTIC
+        return not self.is_design and self.what != STATISTIC and not self.is_inquiry
+
+    @property
+    def is_inquiry(self) -> bool:
+        """Whether it is a description, a cross table, a comparison or a correlation."""
+        return self.what in INQUIRIES
 
     @property
     def chosen(self) -> dict[str, str]:
         """The option of `rado plan` that says what is planned."""
-        if self.what == STATISTIC:
+        if self.what == STATISTIC or self.is_inquiry:
             return {}
         return {"design" if self.is_design else "estimator": self.what}
 
 
 def fields_of(what: str) -> PlanFields:
     """The fields for a design, an estimator or statistics: options of `rado plan` and `rado learner query`."""
+    if what in INQUIRIES:
+        return _fields_of_inquiry(what)
     of_plan, of_query = ({field.name: field for field in form.fields} for form in (PLAN, QUERY))
     if what in DESIGNS:
         taken = taken_options(what) | taken_options(what, joint=what == "dp-feat")
@@ -277,6 +301,15 @@ def fields_of(what: str) -> PlanFields:
         own = own if what == STATISTIC else {"option", "rounds", "hold_back"}
         names = {"schema", *_ROWS, *_OF_ASKING, "epsilon", "worth", "delta"} | own
     known = of_plan | of_query if what in DESIGNS else of_query | of_plan
-    shown = [known[name] for name in known if name in names - _NOT_SHOWN]
+    return _divided(what, [known[name] for name in known if name in names - _NOT_SHOWN])
+
+
+def _fields_of_inquiry(what: str) -> PlanFields:
+    rows = [each for each in PLAN.fields if each.name in _ROWS]
+    own = [each for each in INQUIRIES[what].fields if each.name not in _NOT_SHOWN | _NOT_OF_INQUIRIES]
+    return _divided(what, [*rows, *own])
+
+
+def _divided(what: str, shown: Sequence[Field]) -> PlanFields:
     first = sorted((each for each in shown if each.name in _FIRST), key=lambda each: _FIRST.index(each.name))
     return PlanFields(what, tuple(first), tuple(each for each in shown if each.name not in _FIRST))

@@ -12,6 +12,7 @@ from radofed.node_config import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA, table
 from tests.federation.processes import ProcessFederation, rado
 from tests.html_page import Page, check_that_it_loads_nothing
+from tests.learner.class_models import NAMES, class_model
 from tests.learner.shapes.mapped import model as mapped
 from tests.radofed.console.consoles import console, fill
 from tests.radofed.console.looking import check_page, open_page, press, saved, visiting
@@ -246,6 +247,29 @@ def test_statistics_are_asked_after_a_confirmation(federation, learner):
     check_page(page)
 
 
+def test_an_inquiry_is_asked_after_a_confirmation_and_shown_with_its_release(federation, learner):
+    """As `rado learner crosstab`, which prints the same release again."""
+    page, opening = learner
+    before = len(asked(federation))
+    plan_to_ask(federation, page, opening, "crosstab", columns="ward\ny == 1", epsilon="2")
+    text = page.inner_text("main")
+    assert "Expected intervals" in text
+    assert "cannot be told from an empty one" in text
+    check_page(page)
+    assert len(asked(federation)) == before
+    page.click("button.main")
+    page.wait_for_selector("text=Open the release")
+    page.click("text=Open the release")
+    text = page.inner_text("main")
+    assert "As rado learner crosstab prints it" in text
+    assert "Chi-square with noise" in text
+    check_page(page)
+    directory = federation.learner.directory / "releases" / page.url.rsplit("/", 1)[1]
+    found = rado("learner", "crosstab", "--release", str(directory))["data"]
+    assert all(sentence in text for sentence in found["sentences"])
+    assert len(asked(federation)) == before + 1
+
+
 def test_the_coordinator_s_pages(federation, learner, coordinator):
     query_id = ask(federation, learner)
     page, opening = coordinator
@@ -372,3 +396,30 @@ def test_a_model_with_curves_shows_its_shapes(federation, learner):
     with page.context.browser.new_page() as alone:
         alone.set_content(shapes)
         check_page(alone)
+
+
+@pytest.mark.parametrize("is_mapped", [False, True])
+def test_a_model_of_several_classes_has_its_pages(federation, learner, is_mapped):
+    page, opening = learner
+    models = federation.learner.directory / "models"
+    models.mkdir(exist_ok=True)
+    name = f"classes-{int(is_mapped)}"
+    class_model(mapped=is_mapped).save(models / f"{name}.json")
+    open_page(page, opening, f"models/{name}")
+    text = page.inner_text("main")
+    assert "for each class of the label kind, and says the class of the largest" in text
+    assert "beside the average of all classes" in text
+    assert page.locator("svg[role=img]").count() == len(NAMES)
+    assert (page.locator("table").count() == 0) == is_mapped
+    check_page(page)
+    for path, saved_words in (("shapes", "Columns, for"), ("report", "and says the class of the largest")):
+        open_page(page, opening, f"models/{name}/{path}")
+        check_page(page)
+        _, made = saved(page)
+        check_that_it_loads_nothing(made)
+        assert saved_words in Page(made).words
+        with page.context.browser.new_page(color_scheme="dark") as alone:
+            alone.set_content(made)
+            check_page(alone)
+    open_page(page, opening, "models")
+    assert name in page.inner_text("main")

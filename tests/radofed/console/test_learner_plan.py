@@ -137,6 +137,37 @@ def test_a_plan_is_that_of_the_command(plan, member, what, fields, arguments):
 
 
 @pytest.mark.parametrize(
+    ("what", "fields"),
+    [
+        ("describe", {"columns": "age\nward", "by": "y == 1"}),
+        pytest.param("crosstab", {"columns": "ward\nage", "edges": "age=40000,60000"}, marks=pytest.mark.more),
+        pytest.param("compare", {"columns": "age", "by": "ward"}, marks=pytest.mark.more),
+        pytest.param("correlate", {"columns": "age\ndose"}, marks=pytest.mark.more),
+    ],
+)
+def test_an_inquiry_is_planned_without_any_node(browse_plan, member, what, fields):
+    page = browse_plan(what, epsilon="1", **fields)
+    text = page.inner_text("section")
+    assert "Expected intervals" in text
+    assert "9000 rows whose values are spread evenly" in text
+    (command,) = map(shlex.split, page.locator("pre.command").all_inner_texts())
+    columns = fields["columns"].splitlines()
+    assert command[: 3 + len(columns)] == ["rado", "learner", what, *columns]
+    assert "--epsilon=1" in command
+    check_page(page)
+
+
+def test_an_inquiry_that_cannot_be_measured_is_refused_where_it_is_planned(plan):
+    for fields, words in (
+        ({"columns": "agee", "epsilon": "1"}, "did you mean 'age'"),
+        ({"columns": "ward", "epsilon": "0.001"}, "nothing was asked"),
+        ({"columns": HTML, "epsilon": "1"}, HTML),
+        ({"columns": "age"}, "give the --epsilon"),
+    ):
+        assert words in plan("describe", **fields).text(role="alert")
+
+
+@pytest.mark.parametrize(
     ("what", "holds_back"), [("naive-bayes", True), pytest.param("threshold", False, marks=pytest.mark.slow)]
 )
 def test_the_commands_that_train_and_measure_are_filled_in(browse_plan, member, what, holds_back):
@@ -223,7 +254,7 @@ def test_what_is_not_possible_says_what_would_work(plan, member):
 
 
 def test_what_is_missing_to_ask_is_said_and_nothing_is_asked(plan, browse_plan, member):
-    for what, more in (("newton", {}), ("statistic", {"statistic": "y == 1"})):
+    for what, more in (("newton", {}), ("statistic", {"statistic": "y == 1"}), ("describe", {"columns": "age"})):
         assert "rado learner keygen" in plan(what, do="ask", epsilon="1", **more).text(role="alert")
     page = browse_plan("moments", epsilon="1", do="ask")
     assert "rado learner keygen" in page.inner_text("[role=alert]")

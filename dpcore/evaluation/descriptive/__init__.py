@@ -1,0 +1,1 @@
+"""Descriptive statistics of the parties' rows: descriptions, cross tables, comparisons and correlations."""

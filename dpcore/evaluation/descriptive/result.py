@@ -1,0 +1,205 @@
+"""What a description, a cross table, a comparison or a correlation found: figures, each with its interval."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Any, Literal, Self
+
+from dpcore.errors import ConfigurationError
+from dpcore.queries.statement import PrivacyStatement
+from dpcore.records.features import RealFeature
+
+Kind = Literal["rows", "share", "value", "size", "ratio", "points"]
+"""How a figure is written: rows; a share in percent; a value or a size in the column's units, such as a mean or a
+standard deviation; a plain number, such as an odds ratio; a difference of shares, in percentage points."""
+
+_NOT_MEASURED = "not measured"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure."""
+
+    quantity: str
+    """Such as "mean", "share" or "median"."""
+    column: str
+    group: str
+    """The group of rows; empty for all."""
+    level: str
+    """The column's level that it is about; empty for a figure of the whole column."""
+    kind: Kind
+    estimate: float | None
+    """None if its rows cannot be told from none, or it cannot be told from a constant."""
+    lower: float | None = None
+    upper: float | None = None
+    """Of the interval; both None if there is none, one is infinite if it is open on that side."""
+    p_value: float | None = None
+    """Of a test that nothing differs or depends; None if none was made."""
+    feature: RealFeature | None = field(default=None, repr=False)
+    """The number that a value or a size is of."""
+
+    @property
+    def half_width(self) -> float | None:
+        """Half the length of the interval."""
+        return None if self.lower is None or self.upper is None else (self.upper - self.lower) / 2.0
+
+    def written(self, value: float) -> str:
+        """A value of this figure for people."""
+        if not math.isfinite(value):
+            return "no limit"
+        match self.kind:
+            case "rows":
+                return f"{value:.0f}"
+            case "share":
+                return f"{100 * value:.2f} %"
+            case "points":
+                return f"{100 * value:+.2f}"
+            case "value" if self.feature is not None:
+                return self.feature.written(value, 6)
+            case _:
+                return f"{value:.4g}"
+
+    @property
+    def words(self) -> tuple[str, str]:
+        """The estimate and the interval."""
+        interval = ""
+        if self.lower is not None and self.upper is not None:
+            interval = f"{self.written(self.lower)} to {self.written(self.upper)}"
+        return _NOT_MEASURED if self.estimate is None else self.written(self.estimate), interval
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: dates as texts, an end without a limit as null."""
+
+        def plain(value: float | None) -> float | str | None:
+            if value is None or not math.isfinite(value):
+                return None
+            return value if self.feature is None or self.kind != "value" else self.feature.in_json(value)
+
+        ends = {"estimate": plain(self.estimate), "lower": plain(self.lower), "upper": plain(self.upper)}
+        names = {"column": self.column, "group": self.group, "level": self.level, "quantity": self.quantity}
+        return {**names, **ends, "p_value": self.p_value}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table for people."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numbers: tuple[int, ...]
+    """The columns that end at the right."""
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """The figures of one inquiry. It is text, a dictionary, or a table of pandas."""
+
+    inquiry: str
+    """"describe", "crosstab", "compare" or "correlate"."""
+    figures: tuple[Figure, ...]
+    rows: int
+    """What parties state, usable or not."""
+    confidence: float
+    deviation: float
+    """The standard deviation of the noise on each count, in rows; of moments, the largest on a sum of products."""
+    sentences: tuple[str, ...]
+    """What the figures are, hold for and assume."""
+    tables: tuple[Table, ...]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What else is in the dictionary."""
+    privacy: PrivacyStatement | None = None
+    """Of the release that answered it; None if there is none, as without noise."""
+
+    def one(self, quantity: str, column: str | None = None, *, group: str = "", level: str | None = None) -> Figure:
+        """The figure of this quantity. Raises ConfigurationError unless there is exactly one."""
+        found = [
+            each
+            for each in self.figures
+            if (each.quantity, each.group) == (quantity, group)
+            and column in (None, each.column)
+            and level in (None, each.level)
+        ]
+        if len(found) != 1:
+            known = ", ".join(dict.fromkeys(each.quantity for each in self.figures))
+            raise ConfigurationError(
+                f"there are {len(found)} figures of {quantity!r} like this: give one of {known}, with its column, "
+                "group and level"
+            )
+        return found[0]
+
+    def with_privacy(self, statement: PrivacyStatement) -> Self:
+        """The same with the statement of the release that answered it."""
+        return replace(self, privacy=statement)
+
+    @property
+    def text(self) -> str:
+        """The tables and the sentences."""
+        lines: list[str] = []
+        for table in self.tables:
+            lines += [table.title, *_aligned(table), ""]
+        privacy = [] if self.privacy is None else self.privacy.short_sentences()
+        return "\n".join([*lines, *self.sentences, *privacy])
+
+    def __str__(self) -> str:
+        return self.text
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "inquiry": self.inquiry,
+            "rows": self.rows,
+            "confidence": self.confidence,
+            "deviation": self.deviation,
+            **self.facts,
+            "figures": [each.to_dict() for each in self.figures],
+            "sentences": list(self.sentences),
+            "privacy": None if self.privacy is None else self.privacy.to_dict(),
+        }
+
+    def to_pandas(self) -> Any:
+        """A data frame with one row for each figure. Raises ConfigurationError if pandas is not installed."""
+        try:
+            pandas = import_module("pandas")  # slow, and few need it
+        except ImportError as error:
+            raise ConfigurationError("pandas is not installed: install it, or use to_dict()") from error
+        return pandas.DataFrame([each.to_dict() for each in self.figures])
+
+
+def tables_by_column(figures: Sequence[Figure]) -> tuple[Table, ...]:
+    """A table of each column's figures, in order."""
+    tables = []
+    for column in dict.fromkeys(each.column for each in figures):
+        own = [each for each in figures if each.column == column]
+        grouped = any(each.group for each in own)
+        rows = []
+        for each in own:
+            what = each.quantity if not each.level else f"{each.quantity} of {each.level}"
+            tested = () if all(other.p_value is None for other in own) else (p_words(each.p_value),)
+            rows.append((*((each.group,) if grouped else ()), what, *each.words, *tested))
+        header = (*(("group",) if grouped else ()), "quantity", "estimate", "interval")
+        first = len(header) - 2
+        if rows and len(rows[0]) > len(header):
+            header = (*header, "p-value")
+        tables.append(Table(column or "all", header, tuple(rows), (first, first + 1)))
+    return tuple(tables)
+
+
+def p_words(value: float | None) -> str:
+    """A p-value for people; small ones as a bound."""
+    if value is None:
+        return ""
+    return "below 0.0001" if value < 1e-4 else f"{value:.4f}"
+
+
+def _aligned(table: Table) -> list[str]:
+    cells = (table.header, *table.rows)
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if place in table.numbers else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in cells
+    ]

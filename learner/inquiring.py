@@ -1,0 +1,324 @@
+"""Inquiries to a federation: each is planned, refused if its budget cannot measure it, and asked as one release."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from dpcore.accounting.local_response import LocalResponse
+from dpcore.estimators.oracle import WHOLE
+from dpcore.evaluation.descriptive.comparison import Compare
+from dpcore.evaluation.descriptive.correlation import Correlate
+from dpcore.evaluation.descriptive.crosstab import Crosstab
+from dpcore.evaluation.descriptive.description import MISSING, USUAL_CELLS, USUAL_LEVELS, Describe
+from dpcore.evaluation.descriptive.divisions import Edges
+from dpcore.evaluation.descriptive.inquiry import CountsInquiry, Inquiry
+from dpcore.evaluation.descriptive.result import Figure, Result, Table
+from dpcore.evaluation.descriptive.survival import Survival
+from dpcore.evaluation.intervals import CellNoise
+from dpcore.numbers.rationals import upper
+from dpcore.predicates.evaluation import sums
+from dpcore.predicates.expressions import Predicate
+from dpcore.queries.moments import MomentsQuery
+from dpcore.queries.statistic import StatisticQuery
+from dpcore.records.encoding import store
+from dpcore.records.feature_map import FeatureMap
+from dpcore.records.records import Records
+from dpcore.records.schema import Schema
+from dpcore.statistics.accuracy import Estimates, SharedNoise
+from learner.planning import Plan
+
+_MADE_UP_ROWS = 4096
+_MADE_UP_BITS = 16
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedInquiry:
+    """What an inquiry costs, and how exact its answer would be. Nothing was asked."""
+
+    plan: Plan
+    confidence: float
+    predicates: int
+    """0 for moments."""
+    noise_rows: float
+    """With this confidence the noise on one count is at most this; of moments, the largest standard deviation."""
+    rows: int
+    """That parties state; 0 if none does."""
+    expected: Result | None
+    """The answer on made-up rows; None without stated rows."""
+
+    def widths(self) -> Table:
+        """The longest expected half-width of each quantity of each column."""
+        assert self.expected is not None, "there are stated rows"
+        largest: dict[tuple[str, str], tuple[float, str]] = {}
+        for each in self.expected.figures:
+            width = each.half_width
+            if width is not None and each.quantity != MISSING:
+                key = each.column or "all", each.quantity
+                largest[key] = max(largest.get(key, (-1.0, "")), (width, _written(each, width)))
+        rows = tuple((*key, words) for key, (_, words) in largest.items())
+        return Table("Expected intervals", ("column", "quantity", "+-"), rows, (2,))
+
+    def sentences(self) -> list[str]:
+        """The plan, then what its noise means, each a sentence."""
+        said = self.plan.sentences()
+        if self.predicates:
+            small = "A group or a level with fewer rows than that cannot be told from an empty one."
+            reach = f"With probability {self.confidence:g} the noise on one count is at most"
+            said.append(f"{reach} {upper(self.noise_rows, 1)} rows. {small}")
+        if self.expected is None:
+            return [*said, "No party states its rows, so no interval can be expected. Nothing was asked."]
+        assumed = (
+            f"The intervals expect {self.rows} rows whose values are spread evenly between the schema's bounds, and "
+            "over its values; where values vary less, means are more exact. Nothing was asked."
+        )
+        return [*said, assumed]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        expected = None if self.expected is None else self.expected.to_dict()["figures"]
+        cost = self.plan.cost
+        return {
+            "ciphertexts": self.plan.ciphertexts,
+            "upload_bytes_per_party": self.plan.upload_bytes_per_party,
+            "epsilon": None if cost is None else cost.epsilon,
+            "epsilon_if_others_collude": None if cost is None else cost.epsilon_if_others_collude,
+            "delta": float(self.plan.query.delta),
+            "predicates": self.predicates,
+            "noise_rows": self.noise_rows,
+            "rows": self.rows,
+            "expected": expected,
+        }
+
+
+def _written(figure: Figure, width: float) -> str:
+    match figure.kind:
+        case "share" | "points":
+            return f"{100 * width:.2f} percentage points"
+        case "rows":
+            return f"{width:.0f} rows"
+        case _:
+            return f"{width:.4g}"
+
+
+class PlansInquiries(Protocol):
+    """What of an oracle plans an inquiry: `learner.federation.BudgetedOracle`."""
+
+    @property
+    def schema(self) -> Schema:
+        """How rows become coordinates."""
+        ...
+
+    @property
+    def rows(self) -> int:
+        """Of all parties, as they state them."""
+        ...
+
+    @property
+    def epsilon(self) -> Fraction:
+        """Of the whole budget."""
+        ...
+
+    def planned(self, predicates: Sequence[Predicate | str], *, part: Fraction = WHOLE) -> Plan:
+        """The plan of a batch."""
+        ...
+
+    def planned_moments(
+        self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None, feature_map: FeatureMap | None = None
+    ) -> Plan:
+        """The plan of moments."""
+        ...
+
+
+def planned_inquiry(inquiry: Inquiry, oracle: PlansInquiries, part: Fraction = WHOLE) -> PlannedInquiry:
+    """Plan it; sends nothing. Raises PlanError if the budget cannot measure it, and what planning raises."""
+    inquiry.check(oracle.schema)
+    match inquiry:
+        case CountsInquiry():
+            return _planned_counts(inquiry, oracle, part)
+        case Correlate():
+            return _planned_moments(inquiry, oracle, part)
+        case _:
+            raise AssertionError(inquiry)
+
+
+def _planned_counts(inquiry: CountsInquiry, oracle: PlansInquiries, part: Fraction) -> PlannedInquiry:
+    schema, rows = oracle.schema, oracle.rows
+    batch = inquiry.layout(schema).batch
+    plan = oracle.planned(batch, part=part)
+    kind = cast("StatisticQuery", plan.query.kind)
+    assert not isinstance(kind.noise, LocalResponse), "it was planned with shares of noise"
+    noise = SharedNoise(kind.noise, _parties(plan), plan.query.encoding.fraction_bits)
+    on_cells = CellNoise(noise.deviation, noise.copies)
+    inquiry.check_measurable(schema, on_cells, rows, float(oracle.epsilon * part))
+    reach = on_cells.half_width(1, 1.0 - inquiry.confidence)
+    expected = inquiry.read(schema, _expected(batch, schema, noise, rows)) if rows else None
+    return PlannedInquiry(plan, inquiry.confidence, len(batch), reach, rows, expected)
+
+
+def _planned_moments(inquiry: Correlate, oracle: PlansInquiries, part: Fraction) -> PlannedInquiry:
+    schema, rows = oracle.schema, oracle.rows
+    plan = oracle.planned_moments(
+        part=part, norm_bound=inquiry.norm_bound(schema), feature_map=inquiry.feature_map(schema)
+    )
+    query, kind = plan.query, cast("MomentsQuery", plan.query.kind)
+    nothing = np.zeros(kind.shape(query.d), dtype=np.int64)
+    bits, parties = query.encoding.fraction_bits, _parties(plan)
+    planned = kind.moments(nothing, bits, rows=max(rows, 1), parties=parties, held_back=query.held_back)
+    # Independent columns that are spread evenly between -1 and 1.
+    products = rows * np.diag([1.0 / 3.0] * (planned.d - 1) + [1.0])
+    noise = float(planned.product_noise[:-1, :-1].max())
+    if not rows:
+        return PlannedInquiry(plan, inquiry.confidence, 0, noise, rows, None)
+    even = replace(planned, product_sum=products)
+    inquiry.check_measurable_moments(even, float(oracle.epsilon * part))
+    return PlannedInquiry(plan, inquiry.confidence, 0, noise, rows, inquiry.read_moments(schema, even))
+
+
+def _parties(plan: Plan) -> int:
+    return len(plan.party_rows or ()) or plan.query.cohort_min
+
+
+def _expected(batch: Sequence[Predicate], schema: Schema, noise: SharedNoise, rows: int) -> Estimates:
+    """The means over made-up rows, which are spread evenly, as if they were an answer over so many rows."""
+    random = np.random.default_rng(0)
+    drawn = [group.draw(random, _MADE_UP_ROWS) for group in schema.groups]
+    bias = [np.ones((_MADE_UP_ROWS, 1))] if schema.bias else []
+    labels = schema.label.coding.spread(random.random(_MADE_UP_ROWS))
+    usable = np.ones(_MADE_UP_ROWS, dtype=np.bool_)
+    records = Records(store(np.column_stack([*drawn, *bias])), labels, usable, coding=schema.label.coding)
+    means = np.ldexp(sums(batch, schema, records, _MADE_UP_BITS).astype(np.float64), -_MADE_UP_BITS) / _MADE_UP_ROWS
+    return Estimates(
+        means,
+        rows,
+        0.95,
+        sampling=0.0,
+        quantisation=0.0,
+        noise=0.0,
+        deviation=noise.deviation / rows,
+        distribution=noise,
+    )
+
+
+class Inquiring:
+    """The inquiries of an oracle with a budget, each as one release that takes `part` of it."""
+
+    def inquire(self, inquiry: Inquiry, *, part: Fraction = WHOLE) -> Result:
+        """Ask an inquiry, if its budget can measure it.
+
+        Raises PlanError before anything is asked if it cannot, and what the oracle raises.
+        """
+        oracle = cast("Any", self)
+        planned_inquiry(inquiry, oracle, part)
+        found = inquiry.ask(oracle, part)
+        return found.with_privacy(oracle.answers[-1].statement)
+
+    def planned_inquiry(self, inquiry: Inquiry, *, part: Fraction = WHOLE) -> PlannedInquiry:
+        """The cost and the expected intervals; sends nothing. Raises as `inquire` does."""
+        return planned_inquiry(inquiry, cast("Any", self), part)
+
+
+class InquiringFederation:
+    """The inquiries of a federation, each as one release that costs (epsilon, delta) at most.
+
+    epsilon, delta: as of `Federation.statistic`. Raises as `Inquiring.inquire` does, and ConfigurationError.
+    """
+
+    def inquire(self, inquiry: Inquiry, *, epsilon: Fraction, delta: Fraction = Fraction(1, 10**6)) -> Result:
+        """Ask an inquiry, if its budget can measure it."""
+        found: Result = cast("Any", self).within(epsilon, delta).inquire(inquiry)
+        return found
+
+    def planned_inquiry(
+        self, inquiry: Inquiry, *, epsilon: Fraction, delta: Fraction = Fraction(1, 10**6)
+    ) -> PlannedInquiry:
+        """The cost and the expected intervals; sends nothing."""
+        found: PlannedInquiry = cast("Any", self).within(epsilon, delta).planned_inquiry(inquiry)
+        return found
+
+    def describe(
+        self,
+        columns: Sequence[str] = (),
+        *,
+        by: str | None = None,
+        edges: Edges | None = None,
+        cells: int = USUAL_CELLS,
+        levels: Sequence[float] = USUAL_LEVELS,
+        confidence: float = 0.95,
+        together: bool = False,
+        epsilon: Fraction,
+        delta: Fraction = Fraction(1, 10**6),
+    ) -> Result:
+        """Rows, missing cells, means, standard deviations, quantiles and shares of columns, also by group.
+
+        columns: empty for all. by: a column or a predicate. edges, cells, levels: see
+        `dpcore.evaluation.descriptive.description.Describe`.
+        """
+        asked = Describe(
+            columns=tuple(columns), by=by, edges=edges or {}, cells=cells, levels=tuple(levels), confidence=confidence,
+            together=together,
+        )  # fmt: skip
+        return self.inquire(asked, epsilon=epsilon, delta=delta)
+
+    def crosstab(
+        self,
+        down: str,
+        across: str,
+        *,
+        edges: Edges | None = None,
+        confidence: float = 0.95,
+        together: bool = False,
+        epsilon: Fraction,
+        delta: Fraction = Fraction(1, 10**6),
+    ) -> Result:
+        """Counts and shares of two columns or predicates, a test of independence, and of 2 x 2 cells an odds ratio."""
+        asked = Crosstab(down=down, across=across, edges=edges or {}, confidence=confidence, together=together)
+        return self.inquire(asked, epsilon=epsilon, delta=delta)
+
+    def compare(
+        self,
+        column: str,
+        *,
+        by: str,
+        reference: str | None = None,
+        edges: Edges | None = None,
+        confidence: float = 0.95,
+        together: bool = False,
+        epsilon: Fraction,
+        delta: Fraction = Fraction(1, 10**6),
+    ) -> Result:
+        """Differences of means, or of shares, between each group and the reference, by default the last one."""
+        asked = Compare(
+            column=column, by=by, reference=reference, edges=edges or {}, confidence=confidence, together=together
+        )
+        return self.inquire(asked, epsilon=epsilon, delta=delta)
+
+    def survival(
+        self,
+        *,
+        by: str | None = None,
+        edges: Edges | None = None,
+        confidence: float = 0.95,
+        together: bool = False,
+        epsilon: Fraction,
+        delta: Fraction = Fraction(1, 10**6),
+    ) -> Result:
+        """Survival curves, medians and restricted means of a label that is a time to an event, by group, and a test."""
+        asked = Survival(by=by, edges=edges or {}, confidence=confidence, together=together)
+        return self.inquire(asked, epsilon=epsilon, delta=delta)
+
+    def correlate(
+        self,
+        columns: Sequence[str] = (),
+        *,
+        components: int = 2,
+        confidence: float = 0.95,
+        together: bool = False,
+        epsilon: Fraction,
+        delta: Fraction = Fraction(1, 10**6),
+    ) -> Result:
+        """Correlations and principal components of numbers, booleans and the label; columns: empty for all of them."""
+        asked = Correlate(columns=tuple(columns), components=components, confidence=confidence, together=together)
+        return self.inquire(asked, epsilon=epsilon, delta=delta)
