@@ -530,7 +530,7 @@ class BudgetedOracle(Inquiring):
         answer = self._answer(self._plan(request), part)
         kind, bits = _kind(answer.query, GradientQuery), answer.query.encoding.fraction_bits
         rows, parties = rows_about(answer), len(answer.party_rows)
-        sigma = kind.share_sigma * float(np.sqrt(parties))
+        sigma = kind.shares.deviation(parties)
         return GradientEstimate(
             mean=kind.decode(answer.integers, bits) / rows,
             deviation=float(np.ldexp(sigma, -(bits + kind.weight_bits))) / rows,
@@ -575,7 +575,11 @@ class BudgetedOracle(Inquiring):
         """A release that uses this part of the budget, for parties as in another query."""
         honest = like.honest_parties
         request = StatisticRequest(self.schema, (Constant(True),), pure=self._delta == 0, **self._options(part))
-        return CountedRelease(request.kind(honest, ()), party_rows, self.schema, request.setting(honest))
+        kind = request.kind(honest, ())
+        if like.kind.cohorts is not None:
+            # Against the learner alone, noise of the cohort that answers costs more than that of the smallest one.
+            kind = kind.following(like.kind.cohorts)
+        return CountedRelease(kind, party_rows, self.schema, request.setting(honest))
 
     def _counted_at(self) -> Fraction:
         # With only Laplace noise, the figure does not depend on this delta.

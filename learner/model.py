@@ -342,7 +342,7 @@ def count_errors(model: Model, path: Any) -> Errors:
     Raises DataError as radobase.tables.tables does, also if there is no label column.
     """
     label = model.schema.label
-    lenient = replace(model.schema, label=label.lenient())
+    lenient = replace(model.schema, label=label.lenient)
     wrong = compared = rows = 0
     confusion = np.zeros((label.classes, label.classes), dtype=np.int64)
     tallies = []

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from dpcore.accounting.cohorts import Cohorts
 from dpcore.accounting.local_response import LocalResponse
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, NoiseShares
 from dpcore.errors import ConfigurationError, PlanError, SchemaError
@@ -385,6 +386,13 @@ def read_kind(message: query_pb2.Query, schema: Schema, feature_map: FeatureMap 
 
     Raises WireError(QUERY_INVALID), or a RadofedError that names the value out of range.
     """
+    kind = _read_kind(message, schema, feature_map)
+    if not message.noise_of_cohort:
+        return kind
+    return kind.following(Cohorts(message.cohort_min, message.honest_parties, message.max_parties))
+
+
+def _read_kind(message: query_pb2.Query, schema: Schema, feature_map: FeatureMap | None) -> AnyKind:
     match message.WhichOneof("kind"):
         case "moments":
             moments = message.moments

@@ -37,7 +37,7 @@ class ClassMomentsQuery(LabelMomentsQuery):
     def of(cls, query: MomentsQuery, target: Target) -> Self:
         """The query with the same clip, weight and noise for this label. Raises SchemaError for two classes."""
         classes = several_classes(target, "a sum for each class").classes
-        return cls(query.clip, query.edge_multiplier, query.share_sigma, classes)
+        return cls(query.clip, query.edge_multiplier, query.share_sigma, classes, among=query.among)
 
     @property
     def coding(self) -> Coding:
@@ -63,7 +63,7 @@ class ClassMomentsQuery(LabelMomentsQuery):
         """The moments of a total, as `MomentsQuery.moments`."""
         class_sums, products = self.decode(total, fraction_bits)
         about, noise = self._noise(products, fraction_bits, rows=rows, parties=parties, held_back=held_back)
-        sigma = self.share_sigma * float(np.sqrt(parties))
+        sigma = self.shares.deviation(parties)
         return ClassMoments(
             class_sums=class_sums,
             product_sum=products,
@@ -91,5 +91,5 @@ class ClassMomentsQuery(LabelMomentsQuery):
     def protection(self, setting: Setting) -> GaussianProtection:
         """See `QueryKind`."""
         squared = class_moments_squared(self.clip, setting.fraction_bits, self.edge_multiplier)
-        values = self.length(setting.d)
-        return GaussianProtection(self.scope, setting.honest_parties, self.share_sigma, squared, values)
+        values, honest = self.length(setting.d), setting.honest_parties
+        return GaussianProtection(self.scope, honest, self.share_sigma, squared, values, cohorts=self.among)

@@ -87,7 +87,7 @@ class NumberMomentsQuery(LabelMomentsQuery):
     def of(cls, query: MomentsQuery, target: Target) -> Self:
         """The query with the same clip, weight and noise for this label. Raises SchemaError for labels of classes."""
         coding = with_value(target, "a sum of label times record").coding
-        return cls(query.clip, query.edge_multiplier, query.share_sigma, coding)
+        return cls(query.clip, query.edge_multiplier, query.share_sigma, coding, among=query.among)
 
     @property
     def coding(self) -> Coding:
@@ -124,7 +124,7 @@ class NumberMomentsQuery(LabelMomentsQuery):
         products = self._products(total[d + 1 :], d, fraction_bits)
         about, noise = self._noise(products, fraction_bits, rows=rows, parties=parties, held_back=held_back)
         in_units = np.ldexp(total[: d + 1].astype(np.float64), -2 * fraction_bits)
-        sigma = float(np.ldexp(self.share_sigma * np.sqrt(parties), -2 * fraction_bits))
+        sigma = float(np.ldexp(self.shares.deviation(parties), -2 * fraction_bits))
         return NumberMoments(
             label_sum=in_units[:d] / self.edge_multiplier,
             square_sum=float(in_units[d]) / self._square_weight,
@@ -153,7 +153,9 @@ class NumberMomentsQuery(LabelMomentsQuery):
             for bound in (number_moments_squared, number_moments_alone)
         )
         values, honest = self.length(setting.d), setting.honest_parties
-        return GaussianProtection(self.scope, honest, self.share_sigma, squared, values, squared_alone=alone)
+        return GaussianProtection(
+            self.scope, honest, self.share_sigma, squared, values, squared_alone=alone, cohorts=self.among
+        )
 
 
 @dataclass(frozen=True)

@@ -215,7 +215,7 @@ def gather(sources: Sources, now_unix_s: float, version: str) -> Report:
         federation=None if roster is None else roster.federation,
         roster_version=None if roster is None else roster.version,
         members=() if roster is None else _members(roster, rosters, releases),
-        honest_parties=tuple(sorted({release.query.honest_parties for release in releases})),
+        honest_parties=tuple(sorted({release.query.honest_of(len(release.party_rows)) for release in releases})),
         chances=_chances(statement),
         exceptions=None if statement.delta is None else exceptions(statement.delta),
         curves=curves(releases, statement),

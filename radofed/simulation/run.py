@@ -533,7 +533,7 @@ def _set_up(planned: PlannedFold, options: SimulationOptions) -> str:
     )
     return (
         f"{options.parties} parties ({options.partition}), c = {planned.plan.colluders} assumed to collude, "
-        f"{query.honest_parties} counted as honest; {what}"
+        f"{query.honest_of(options.parties)} counted as honest; {what}"
     )
 
 
@@ -554,7 +554,7 @@ def _facts(options: SimulationOptions, planned: Sequence[PlannedFold], hosts: Ho
         parties=options.parties,
         colluders=plan.colluders,
         cohort_min=plan.query.cohort_min,
-        honest_parties=plan.query.honest_parties,
+        honest_parties=plan.query.honest_of(options.parties),
         partition=str(options.partition),
         design=None if options.design is None else options.design.design_name,
         rados=getattr(plan.query.kind, "rados", None),

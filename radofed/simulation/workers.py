@@ -55,6 +55,8 @@ class Ask:
     """What parties compute if a coordinator divides the draw; None if they compute the query's kind."""
     question: str = ""
     """The label of an estimator's query; "" for the design's query, the only one of its fold."""
+    members: int = 1
+    """How many parties answer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +179,10 @@ class Host:
         numbers = RowNumbers(RowKey(secret, query.federation, share.party, "simulation"))
         computation = Computation(random, PartySecret(secret, query.schema.digest), numbers=numbers)
         if share.counts is None:
-            return integer_vector(ask.opened, records, computation)
+            values = integer_vector(ask.opened, records, computation)
+            # Together with the share: a simulated party need not wait for the cohort.
+            top_up = query.kind.top_up(query.d, ask.members, random)
+            return values if top_up is None else values + top_up
         assert ask.divided is not None, "counts are of a draw that is divided"
         return divided_contribution(
             ask.divided, query.seen(records), query.encoding.fraction_bits, share.counts, computation

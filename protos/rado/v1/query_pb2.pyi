@@ -1037,6 +1037,7 @@ class Query(google.protobuf.message.Message):
     FEATURE_MAP_FIELD_NUMBER: builtins.int
     PURPOSE_FIELD_NUMBER: builtins.int
     EPOCH_FIELD_NUMBER: builtins.int
+    NOISE_OF_COHORT_FIELD_NUMBER: builtins.int
     federation: builtins.str
     """The federation's name."""
     learner: builtins.str
@@ -1080,6 +1081,10 @@ class Query(google.protobuf.message.Message):
     epoch: builtins.str
     """The epoch of rows that it is about, by its name: 1 to 40 letters, digits, '.', '_', ':' or '-'. A party answers as if
     it had no other rows. Absent for all rows.
+    """
+    noise_of_cohort: builtins.bool
+    """Whether the noise is that of the cohort that answers: a share is first for max_parties, and a party adds a top-up
+    once it has verified a smaller cohort. Otherwise every share is for cohort_min. With the feature "cohort-noise".
     """
     @property
     def rados(self) -> Global___RadosQuery:
@@ -1160,9 +1165,10 @@ class Query(google.protobuf.message.Message):
         feature_map: Global___FeatureMap | None = ...,
         purpose: builtins.str = ...,
         epoch: builtins.str | None = ...,
+        noise_of_cohort: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_epoch", b"_epoch", "binding", b"binding", "delta", b"delta", "encoding", b"encoding", "epoch", b"epoch", "feature_map", b"feature_map", "gradient", b"gradient", "held_back", b"held_back", "kind", b"kind", "moments", b"moments", "paillier_key", b"paillier_key", "rados", b"rados", "statistic", b"statistic"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_epoch", b"_epoch", "answer_within_s", b"answer_within_s", "binding", b"binding", "cohort_min", b"cohort_min", "created_at_unix_s", b"created_at_unix_s", "delta", b"delta", "encoding", b"encoding", "epoch", b"epoch", "feature_map", b"feature_map", "features", b"features", "federation", b"federation", "gradient", b"gradient", "held_back", b"held_back", "honest_parties", b"honest_parties", "kind", b"kind", "learner", b"learner", "max_attempts", b"max_attempts", "max_parties", b"max_parties", "max_rows", b"max_rows", "moments", b"moments", "nonce", b"nonce", "not_after_unix_s", b"not_after_unix_s", "paillier_key", b"paillier_key", "prepare_within_s", b"prepare_within_s", "purpose", b"purpose", "quorum_wait_s", b"quorum_wait_s", "rados", b"rados", "roster_version", b"roster_version", "schema", b"schema", "schema_digest", b"schema_digest", "statistic", b"statistic", "upload_within_s", b"upload_within_s"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_epoch", b"_epoch", "answer_within_s", b"answer_within_s", "binding", b"binding", "cohort_min", b"cohort_min", "created_at_unix_s", b"created_at_unix_s", "delta", b"delta", "encoding", b"encoding", "epoch", b"epoch", "feature_map", b"feature_map", "features", b"features", "federation", b"federation", "gradient", b"gradient", "held_back", b"held_back", "honest_parties", b"honest_parties", "kind", b"kind", "learner", b"learner", "max_attempts", b"max_attempts", "max_parties", b"max_parties", "max_rows", b"max_rows", "moments", b"moments", "noise_of_cohort", b"noise_of_cohort", "nonce", b"nonce", "not_after_unix_s", b"not_after_unix_s", "paillier_key", b"paillier_key", "prepare_within_s", b"prepare_within_s", "purpose", b"purpose", "quorum_wait_s", b"quorum_wait_s", "rados", b"rados", "roster_version", b"roster_version", "schema", b"schema", "schema_digest", b"schema_digest", "statistic", b"statistic", "upload_within_s", b"upload_within_s"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_epoch", b"_epoch"]) -> typing.Literal["epoch"] | None: ...
     @typing.overload
