@@ -21,9 +21,11 @@ from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 
 RADOS_LEAK = (
-    "Rados are not protected as a whole: if there are no more rows than coordinates, independent component analysis "
-    "recovers every row's edge vector from the rados alone."
+    "Rados are not protected as a whole: many rados alone can give away every row's edge vector, by independent "
+    "component analysis if there are no more rows than coordinates, and by lattice reduction (the hidden subset sum) "
+    "for about twice as many rows; nothing shows that larger tables are safe."
 )
+"""Statements are stored with their texts, and read as they are: older ones have an older sentence."""
 
 
 @dataclass(frozen=True)

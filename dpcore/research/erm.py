@@ -51,7 +51,8 @@ _LARGEST_EXPONENT = 600.0
 def sampled_epsilon(mu: float, n: int, steps: int, delta: Fraction | float, slack: float = 0.0) -> float:
     """An epsilon at which `steps` such steps over n records are (epsilon, delta)-private, rounded up; inf if none.
 
-    mu: Delta / sigma, rounded up by the caller. slack: lambda of one step's noise. Raises PlanError.
+    mu: Delta / sigma, rounded up by the caller. slack: lambda of one step's noise. Raises PlanError if an argument
+    is out of range.
     """
     budget = check_delta(delta)
     if not (math.isfinite(mu) and mu > 0) or n < 2 or steps < 1 or not slack >= 0:
@@ -234,7 +235,10 @@ class NoisyDescent:
 
 
 def integer_edges(edges: Matrix, shape: tuple[int, int], norm_bound: Fraction) -> Matrix:
-    """Edges in units of R 2^-24, whole numbers, none longer than 2^24: (n, d) float64. Raises ShapeError, DataError."""
+    """Edges in units of R 2^-24, whole numbers, none longer than 2^24: (n, d) float64.
+
+    Raises ShapeError if the edges have another shape, DataError if a row is not finite or longer than norm_bound.
+    """
     if edges.shape != shape:
         raise ShapeError(f"edges have shape {edges.shape}: give {shape}, as planned")
     bound = float(norm_bound)
@@ -295,7 +299,10 @@ class Sampled:
 
 @dataclass(frozen=True)
 class ExponentialSampling:
-    """A_exp-samp over a convex set, by a random walk. Raises PlanError, ShapeError."""
+    """A_exp-samp over a convex set, by a random walk.
+
+    Raises PlanError if epsilon or norm_bound is out of range, ShapeError if the set has another dimension than d.
+    """
 
     epsilon: Fraction
     """Of the exact distribution."""
@@ -403,7 +410,10 @@ class GridSampling:
         return math.log(len(self.candidates)) * 2 * math.ldexp(self.width, -SCORE_BITS) / float(self.epsilon)
 
     def scores(self, edges: Matrix) -> NDArray[np.int64]:
-        """The summed loss of each candidate in units of 2^-16: int64 (G,). Raises ShapeError, DataError."""
+        """The summed loss of each candidate in units of 2^-16: int64 (G,).
+
+        Raises ShapeError if the edges do not fit, DataError if a row is not finite or longer than norm_bound.
+        """
         check_edges(edges, self.candidates.shape[1], float(self.norm_bound))
         low, high = self._range
         total = np.empty(len(self.candidates), dtype=np.int64)

@@ -98,7 +98,10 @@ class BatchDescent:
         return far + moved * (1 + (1 + bias / noise) ** 2) + bias * diameter
 
     def run(self, edges: Matrix, random: RandomSource) -> Descended:
-        """Descend from the point of C nearest to 0. edges: (n, d), y_i x_i. Raises ShapeError, DataError."""
+        """Descend from the point of C nearest to 0. edges: (n, d), y_i x_i.
+
+        Raises ShapeError if the edges are not as planned, DataError if a row is not finite or longer than norm_bound.
+        """
         integers = integer_edges(edges, (self.rows, self.d), self.norm_bound)
         unit = float(self.norm_bound) * math.ldexp(1.0, -GRADIENT_BITS)
         diameter = self.convex_set.diameter(self.d)
@@ -182,7 +185,10 @@ class PrivateWalk:
         return self.d / math.ldexp(float(self.rate), SCORE_BITS)
 
     def run(self, edges: Matrix, random: RandomSource) -> Sampled:
-        """The last point of the walk from the point of C nearest to 0. Raises ShapeError, DataError."""
+        """The last point of the walk from the point of C nearest to 0.
+
+        Raises ShapeError if the edges are not (n, d), DataError if a row is not finite or longer than norm_bound.
+        """
         check_edges(edges, self.d, float(self.norm_bound))
         theta = self.convex_set.project(np.zeros(self.d))
         losses, taken = self.loss.value(edges @ theta), 0

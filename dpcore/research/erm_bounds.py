@@ -23,7 +23,10 @@ _MOST_CODE_BITS = 16
 
 @dataclass(frozen=True)
 class Problem:
-    """A private empirical risk minimisation, whose upper bounds are its methods. Raises PlanError."""
+    """A private empirical risk minimisation, whose upper bounds are its methods.
+
+    Raises PlanError if a field is out of range.
+    """
 
     rows: int
     """n."""
@@ -100,7 +103,8 @@ class Problem:
 def sampling_time(n: int, d: int, diameter: float, epsilon: float) -> float:
     """Equation 9: |C|^2 d^3 n^3 max(d log(|C| d n), epsilon |C| n), the order of the efficient sampler's operations.
 
-    The paper gives no constant; C is in isotropic position and L is 1. Raises PlanError.
+    The paper gives no constant; C is in isotropic position and L is 1. Raises PlanError if n, d or
+    epsilon is not positive, or |C| d n is at most 1.
     """
     if n < 1 or d < 1 or not diameter * d * n > 1:
         raise PlanError("give at least one row and coordinate, and a diameter with |C| d n > 1")
@@ -131,7 +135,7 @@ def packing_bound(n: int, d: int, epsilon: float, *, squared: bool = False) -> L
     """Pure privacy: on one of K tables the excess is at least `excess` with probability at least 1/2.
 
     Omega(min(n, d / epsilon)) for the linear loss, Omega(min(n, d^2 / (n epsilon^2))) for the squared one. A table is
-    m copies of a word of a code of K words by Gilbert and Varshamov. Raises PlanError.
+    m copies of a word of a code of K words by Gilbert and Varshamov. Raises PlanError if n, d or epsilon is not positive.
     """
     _check(n, d)
     least = _positive(epsilon)
@@ -150,8 +154,9 @@ def fingerprint_bound(n: int, d: int, epsilon: float, delta: float, *, squared: 
     """Approximate privacy: the average excess over random tables is at least `excess`, so on one of them it is.
 
     Omega(min(n, sqrt(d) / epsilon)) for the linear loss, Omega(min(n, d / (n epsilon^2))) for the squared one, if
-    delta is below 1 / (24 m). A table has m rows of random signs, `random_table`. 0 where the
-    proof gives nothing. Raises PlanError.
+    delta is below 1 / (24 m). A table has m rows of random signs, `random_table`. 0 where the proof gives nothing.
+
+    Raises PlanError if n, d or epsilon is not positive, or delta is not from 0 to below 1.
     """
     _check(n, d)
     if not 0 <= delta < 1:

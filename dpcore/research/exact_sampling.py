@@ -49,7 +49,8 @@ class LatticeSampling:
     """theta on the lattice of 2^-20 in a ball, with probability proportional to exp(-epsilon T / (2 width)), exactly.
 
     T is the sum over n records of log(1 + exp(-theta . e)) less that at the centre, in units of 2^-16, rounded, plus
-    the public n curvature |theta|^2 / 2. A record's term is within R radius of 0. Raises PlanError.
+    the public n curvature |theta|^2 / 2. A record's term is within R radius of 0. Raises PlanError if a
+    field is out of range.
     """
 
     epsilon: Fraction

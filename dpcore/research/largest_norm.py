@@ -48,7 +48,7 @@ class NormBracket:
 
 
 def largest_norm(edges: Matrix, signatures: SignatureSet, most_work: int = MOST_WORK) -> NormBracket:
-    """Bracket of the largest norm of a rado of the set. edges: (m, d). Raises ShapeError."""
+    """Bracket of the largest norm of a rado of the set. edges: (m, d). Raises ShapeError for other rows."""
     if edges.ndim != 2 or len(edges) != signatures.rows:
         raise ShapeError(f"edges have shape {edges.shape}: give ({signatures.rows}, d)")
     if signatures.rows <= MOST_ENUMERATED:

@@ -56,7 +56,7 @@ def integer_values(values: NDArray[np.integer]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class LaplaceMechanism:
-    """Discrete Laplace noise on integers, (epsilon, 0)-private. Raises PlanError."""
+    """Discrete Laplace noise on integers, (epsilon, 0)-private. Raises PlanError if a field is out of range."""
 
     epsilon: Fraction
     """Exact, of all values in total."""
@@ -90,7 +90,10 @@ class LaplaceMechanism:
         return true + self.shares.draw(len(true), random)
 
     def half_width(self, values: int, failure: Fraction | float) -> float:
-        """With probability >= 1 - failure all noises are at most this (Balcan 2015, Theorem 3). Raises PlanError."""
+        """With probability >= 1 - failure all noises are at most this (Balcan 2015, Theorem 3).
+
+        Raises PlanError if there is no value or the failure is not between 0 and 1.
+        """
         return self.shares.half_width(1, values, failure)
 
 
@@ -100,7 +103,10 @@ class LaplaceMechanism:
 
 @dataclass(frozen=True)
 class GaussianMechanism:
-    """Discrete Gaussian noise on `coordinates` integers, (epsilon, delta)-private in total. Raises PlanError."""
+    """Discrete Gaussian noise on `coordinates` integers, (epsilon, delta)-private in total.
+
+    Raises PlanError if a field is out of range, or the noise would be beyond 2^48 units.
+    """
 
     epsilon: Fraction
     delta: Fraction
@@ -134,7 +140,10 @@ class GaussianMechanism:
         return true + GaussianShares(self.sigma).draw(len(true), random)
 
     def half_width(self, failure: Fraction | float) -> float:
-        """With probability at least 1 - failure the noise on every answer is at most this. Raises PlanError."""
+        """With probability at least 1 - failure the noise on every answer is at most this.
+
+        Raises PlanError if the failure is not between 0 and 1.
+        """
         return GaussianShares(self.sigma).half_width(1, self.coordinates, failure)
 
 
@@ -265,7 +274,7 @@ _BATCH = 1 << 12
 
 @dataclass(frozen=True)
 class ExponentialMechanism:
-    """A choice of one candidate by `rule`, (epsilon, 0)-private. Raises PlanError."""
+    """A choice of one candidate by `rule`, (epsilon, 0)-private. Raises PlanError if a field is out of range."""
 
     epsilon: Fraction
     """Exact."""
@@ -298,7 +307,7 @@ class ExponentialMechanism:
         return chosen
 
     def probabilities(self, scores: Sequence[Fraction | int]) -> NDArray[np.float64]:
-        """The distribution of `release`: (k,), by ceil(k/2) Gauss nodes for permute-and-flip. Raises DataError."""
+        """The distribution of `release`: (k,), by ceil(k/2) Gauss nodes for permute-and-flip. Raises as it does."""
         chances = np.exp([-float(gamma) for gamma in self._gammas(scores)])
         if self.rule == "exponential":
             return np.asarray(chances / chances.sum())
@@ -323,7 +332,7 @@ class NoisyMax:
 
     Only the index may be released, never the noisy scores: k of them cost k / 2 times epsilon (Dwork and Roth, The
     Algorithmic Foundations of Differential Privacy, 2014, section 3.3). Proof: beside that of
-    dpcore.evaluation.selection. Raises PlanError.
+    dpcore.evaluation.selection. Raises PlanError if a field is out of range.
     """
 
     epsilon: Fraction
@@ -366,7 +375,10 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class RandomizedResponse:
-    """Answers among 0, ..., values - 1; `epsilon` of each answer, exact. Raises PlanError."""
+    """Answers among 0, ..., values - 1; `epsilon` of each answer, exact.
+
+    Raises PlanError if a field is out of range.
+    """
 
     epsilon: Fraction
     values: int
@@ -413,7 +425,10 @@ class RandomizedResponse:
         return around(1 / (1 + (self.values - 1) * high), 1 / (1 + (self.values - 1) * low), precision)
 
     def estimate(self, counts: Counts) -> Vector:
-        """Unbiased estimates (count_v - n u) / (p - u) of how many hold each value: (values,). DataError."""
+        """Unbiased estimates (count_v - n u) / (p - u) of how many hold each value: (values,).
+
+        Raises DataError if there is not one count for each value.
+        """
         seen = self._checked(counts)
         estimates: Vector = (seen - seen.sum() * self.other) / self._gap
         return estimates

@@ -128,7 +128,11 @@ def learn_finite_class(predictions: ArrayLike, labels: ArrayLike, epsilon: Fract
 
 
 def predictions_of(concepts: Sequence[Concept], points: Points) -> NDArray[np.bool_]:
-    """Predictions of each concept for each point, (|C|, n) Booleans. Raises ConfigurationError, ShapeError."""
+    """Predictions of each concept for each point, (|C|, n) Booleans.
+
+    Raises ConfigurationError if there is no concept or a label is of neither kind, ShapeError if a concept does
+    not give one label for each point.
+    """
     if not concepts:
         raise ConfigurationError("the class is empty: give at least one concept")
     predicted = np.empty((len(concepts), len(points)), dtype=np.bool_)
@@ -143,7 +147,10 @@ def predictions_of(concepts: Sequence[Concept], points: Points) -> NDArray[np.bo
 def finite_class_guarantee(
     concepts: int, alpha: float, beta: float, epsilon: Fraction, *, agnostic: bool = False
 ) -> PacGuarantee:
-    """The guarantee of `learn_finite_class` for a class of `concepts`. Raises ConfigurationError, PlanError."""
+    """The guarantee of `learn_finite_class` for a class of `concepts`.
+
+    Raises ConfigurationError if a number is out of range, PlanError if more rows are needed than can be counted.
+    """
     check_rational("epsilon", epsilon)
     if concepts < 1:
         raise ConfigurationError(f"a class of {concepts} concepts: give at least one")
@@ -159,7 +166,8 @@ def finite_class_guarantee(
 def learn_point(points: ArrayLike, labels: ArrayLike, bits: int, epsilon: Fraction, random: RandomSource) -> int:
     """The j of a concept c_j, chosen with (epsilon, 0)-differential privacy, where all rows are seen.
 
-    points: (n,) of {0, ..., 2^bits - 1}, bits from 1 to 62. Raises ShapeError, ConfigurationError, PlanError.
+    points: (n,) of {0, ..., 2^bits - 1}, bits from 1 to 62. Raises ShapeError if the arrays do not fit,
+    ConfigurationError if a point or a label is outside its domain, PlanError if epsilon is out of range.
     """
     values, positive = integers_of(points, labels, bits)
     seen, place = np.unique(values, return_inverse=True)

@@ -56,10 +56,10 @@ class SolutionSpace:
 
 
 def solve(rows: Bits, right: Bits) -> SolutionSpace | None:
-    """The solutions r of <rows[i], r> = right[i] mod 2 for every i; None if there is none. Raises ShapeError.
+    """The solutions r of <rows[i], r> = right[i] mod 2 for every i; None if there is none.
 
     Columns are eliminated eight at a time (Arlazarov, Dinic, Kronrod and Faradzev, 1970): d / 8 passes over m d / 64
-    words.
+    words. Raises ShapeError unless the rows are (m, d), d >= 1, and the right sides (m,).
     """
     if rows.ndim != 2 or right.shape != rows.shape[:1] or rows.shape[1] < 1:
         raise ShapeError(f"rows have shape {rows.shape} and right sides {right.shape}: give (m, d), d >= 1, and (m,)")
@@ -239,7 +239,10 @@ def parity_coins(epsilon: Fraction, failure: float) -> ParityCoins:
 
 
 def parity_guarantee(d: int, alpha: float, beta: float, epsilon: Fraction) -> tuple[ParityCoins, PacGuarantee]:
-    """Coins for `learn_parity` over {0,1}^d and its guarantee, for the fewest rows. Raises ConfigurationError."""
+    """Coins for `learn_parity` over {0,1}^d and its guarantee, for the fewest rows.
+
+    Raises ConfigurationError if d, alpha or beta is out of range, PlanError if epsilon is, or needs finer coins.
+    """
     check_accuracy(alpha, beta)
     if isinstance(d, bool) or not isinstance(d, int) or d < 1:
         raise ConfigurationError(f"points of {d} bits: give an integer of at least 1")
@@ -261,7 +264,7 @@ def learn_parity(
     """The r (d,) of a parity c_r, or None if the learner fails; (coins.epsilon, 0)-differentially private.
 
     points: (n, d) bits. labels: (n,), {0, 1} or {-1, +1}. Which run answered, and how long it took, must not be
-    disclosed. Raises ShapeError, ConfigurationError.
+    disclosed. Raises ShapeError if the arrays do not fit, ConfigurationError if a point or a label is no bit.
     """
     rows, right = bit_rows_of(points, labels)
     # Runs that fail by their own coin read no row.

@@ -32,11 +32,14 @@ def exact_quantile(rows: Sequence[int] | Vector, level: Fraction) -> float:
 
 @dataclass(frozen=True, eq=False)
 class QuantileMechanism:
-    """The quantile at `level` among public values, (epsilon, 0)-private. Raises PlanError.
+    """The quantile at `level` among public values, (epsilon, 0)-private.
 
     The score of value v is minus its rank error, max(0, level n - #{rows <= v}, #{rows < v} - level n). Replacing a row
     moves both counts by at most 1, so the score's sensitivity is 1, and the choice is `ExponentialMechanism`'s (Smith,
     STOC 2011, section 3, for an interval of values).
+
+    Raises PlanError if the values are not two or more finite numbers in ascending order, or another field is out
+    of range.
     """
 
     values: Vector
@@ -85,7 +88,7 @@ class QuantileMechanism:
 
 @dataclass(frozen=True, eq=False)
 class HistogramQuantile:
-    """The same from counts of the cells between values, with Laplace noise: what a federation can ask. PlanError.
+    """The same from counts of the cells between values, with Laplace noise: what a federation can ask.
 
     All quantiles cost epsilon together. A sum of j cells has j noises, so its error grows with the root of k.
     """
@@ -96,7 +99,7 @@ class HistogramQuantile:
 
     @cached_property
     def mechanism(self) -> LaplaceMechanism:
-        """Of the counts: a replaced row moves two of them by 1."""
+        """Of the counts: a replaced row moves two of them by 1. Raises PlanError if epsilon is out of range."""
         return LaplaceMechanism(self.epsilon, 2)
 
     def counts(self, rows: Vector) -> NDArray[np.int64]:

@@ -34,7 +34,10 @@ BISECTIONS = 200
 
 @dataclass(frozen=True, eq=False)
 class SignatureBlock:
-    """Rows whose selections s are admitted if low <= #{i : s_i = target_i} <= high. ShapeError, ConfigurationError."""
+    """Rows whose selections s are admitted if low <= #{i : s_i = target_i} <= high.
+
+    Raises ShapeError if the target is not (rows,) or has no row, ConfigurationError if the counts are out of range.
+    """
 
     target: Mask
     """(rows,) bool."""
@@ -85,9 +88,9 @@ class SignatureSet:
         return admitted
 
     def log_probability(self, products: Vector) -> float:
-        """Log probability, in nats, of the set if row i is selected with 1/(1 + exp(a_i)). Raises ShapeError.
+        """Log probability, in nats, of the set if row i is selected with 1/(1 + exp(a_i)).
 
-        products: (m,), a_i; zeros give the share of the set in all signatures.
+        products: (m,), a_i; zeros give the share of the set in all signatures. Raises ShapeError for another shape.
         """
         self._check(products)
         total = 0.0
@@ -99,9 +102,10 @@ class SignatureSet:
         return total
 
     def log_loss(self, products: Vector) -> float:
-        """Log of the exponential rado loss (equation 2) over the whole set, in nats. Raises ShapeError.
+        """Log of the exponential rado loss (equation 2) over the whole set, in nats.
 
-        By Lemma 2 prod_i (1 + exp(-a_i)) / 2, times the ratio of the set's probabilities at theta and at 0.
+        By Lemma 2 prod_i (1 + exp(-a_i)) / 2, times the ratio of the set's probabilities at theta and at 0. Raises
+        ShapeError if the products are not (m,).
         """
         everywhere = float(np.sum(np.logaddexp(0.0, -products))) - self.rows * math.log(2)
         return everywhere + self.log_probability(products) - self.log_probability(np.zeros(self.rows))
@@ -119,9 +123,10 @@ class SignatureSet:
         return np.concatenate(parts)
 
     def best_selection(self, products: Vector) -> Mask:
-        """The selection of the set with the least sum of selected products: (m,). Raises ShapeError.
+        """The selection of the set with the least sum of selected products: (m,).
 
-        The negative products of a block, then the changes of least cost |a_i| that correct the count.
+        The negative products of a block, then the changes of least cost |a_i| that correct the count. Raises ShapeError
+        if the products are not (m,).
         """
         self._check(products)
         selection = products < 0
@@ -135,7 +140,10 @@ class SignatureSet:
         return selection
 
     def extents(self, products: Matrix) -> Vector:
-        """The largest sum of selected products for each column: (count,) of (m, count). Raises ShapeError."""
+        """The largest sum of selected products for each column: (count,).
+
+        products: (m, count). Raises ShapeError for another shape.
+        """
         if products.ndim != 2 or len(products) != self.rows:
             raise ShapeError(f"products have shape {products.shape}: give ({self.rows}, count)")
         found = np.zeros(products.shape[1])
@@ -173,7 +181,8 @@ def dp_feat_signatures(
 ) -> SignatureSet:
     """Algorithm 2's set (equation 16), one for each party if party_rows are given, else one of the pool.
 
-    positive: (m,), [e = +1] of the sensitive coordinate. Raises EmptyTruncationError, ShapeError.
+    positive: (m,), [e = +1] of the sensitive coordinate. Raises EmptyTruncationError if
+    a party's set is empty, ShapeError if party_rows are not positive counts that add up to m.
     """
     return SignatureSet(
         tuple(SignatureBlock(part, *truncation(len(part), epsilon_per_rado)) for part in _parts(positive, party_rows))
@@ -181,7 +190,11 @@ def dp_feat_signatures(
 
 
 def fixed_support_signatures(party_rows: Sequence[int], supports: Sequence[int]) -> SignatureSet:
-    """Signatures that select exactly supports[p] of party_rows[p] rows (equation 18). Raises ConfigurationError."""
+    """Signatures that select exactly supports[p] of party_rows[p] rows (equation 18).
+
+    Raises ConfigurationError if there are not as many supports as parties, or one is not from 0 to the party's rows,
+    ShapeError if a party has no row.
+    """
     if len(party_rows) != len(supports):
         raise ConfigurationError(f"{len(supports)} supports for {len(party_rows)} parties: give one for each party")
     return SignatureSet(

@@ -55,7 +55,7 @@ class Penalties:
         1/2); and x is at most sqrt(m) times equation 8's root, as d log(2 e n / d) + log(1/eta) <= d log(2 e n / (d
         eta)).
 
-        Raises ConfigurationError.
+        Raises ConfigurationError if beta is out of range.
         """
         _check_beta(beta)
         log_rate = self.log_rate - beta * math.log(self.m)
@@ -64,7 +64,7 @@ class Penalties:
     def is_large_enough(self, beta: float) -> bool:
         """Whether m is "sufficiently large" for equation 8: q / sqrt(n) <= 1 - m^(beta - 1/2).
 
-        rho grows with m, so a larger table need not be. Raises ConfigurationError.
+        rho grows with m, so a larger table need not be. Raises ConfigurationError if beta is not in [0, 1/2).
         """
         _check_beta(beta)
         share = self.log_q - math.log(self.n) / 2
@@ -83,7 +83,8 @@ def boosting_bound(r: Vector, m: int, penalty: float) -> float:
     """Equation 13: log 2 - T gamma^2 / (2 m) + Q', which bounds F_log(theta_T) over the examples, in nats.
 
     r: (T,), the normalised edges of RadoBoost's rounds, so that gamma = min |r_t| is the largest with which the weak
-    learning assumption holds. penalty: Q', the last term of inequality 5 or 8. Raises ShapeError.
+    learning assumption holds. penalty: Q', the last term of inequality 5 or 8. Raises ShapeError if r is not
+    (T,) or has no round.
     """
     if r.ndim != 1 or not r.size:
         raise ShapeError(f"r has shape {r.shape}: give (T,), one edge a round")
@@ -178,9 +179,10 @@ class UnrecoverableError(RadofedError):
 
 
 def determined_rows(selection: Mask) -> Mask:
-    """Which edges the rados determine, for any other edges: (m,). selection: (n, m) bool, n >= 1. Raises ShapeError.
+    """Which edges the rados determine, for any other edges: (m,). selection: (n, m) bool, n >= 1.
 
     Edge i is determined if no vector of the null space of S has an i-th coordinate; also for n < m (Lemma 9 (b)).
+    Raises ShapeError if the selection has another shape.
     """
     _check_signatures(selection)
     _, singular, directions = np.linalg.svd(selection.astype(np.float64), full_matrices=True)
@@ -192,8 +194,8 @@ def determined_rows(selection: Mask) -> Mask:
 def reconstruct_edges(rados: Matrix | NDArray[np.int64], selection: Mask) -> Matrix | NDArray[np.int64]:
     """The edge vectors (m, d) behind rados (n, d) of known signatures (n, m) (Lemma 9 (a)).
 
-    Integers give the exact edges, verified by summing them again; floats least squares. Raises ShapeError,
-    UnrecoverableError if S does not have rank m, DataError if integer rados are not the sums.
+    Integers give the exact edges, verified by summing them again; floats least squares. Raises ShapeError if the
+    arrays do not fit, UnrecoverableError if S does not have rank m, DataError if integer rados are not the sums.
     """
     _check_signatures(selection)
     if rados.ndim != 2 or len(rados) != len(selection):
@@ -380,7 +382,9 @@ def noise_allowance(theta: Vector, *, n: int, support: int, zeta: float, tau: fl
 
     Each of the n d sums of `support` sub-Gaussian terms of variance zeta^2 exceeds u with probability at most 2
     exp(-u^2 / (2 support zeta^2)); with u^2 = 2 support zeta^2 log(2 n d / tau), |theta . noise_j| <= |theta|_1 u for
-    every theta. The signatures must not depend on the noise. Raises ConfigurationError.
+    every theta. The signatures must not depend on the noise.
+
+    Raises ConfigurationError if a number is out of range.
     """
     if n < 1 or support < 1 or not (math.isfinite(zeta) and zeta >= 0) or not 0 < tau < 1:
         raise ConfigurationError(

@@ -147,7 +147,8 @@ def admitted_delta(values: NDArray[np.int64], neighbours: NDArray[np.int64], adm
     """The least delta of one rado's sum for two data sets, by all 2^m signatures: at most 16 rows.
 
     values, neighbours: (m, features), v_i in units of a grid. admitted: (2^m,), the signatures kept for either data
-    set; signature number c selects row i where bit i of c is set. Raises ShapeError.
+    set; signature number c selects row i where bit i of c is set. Raises ShapeError if the arrays have other shapes,
+    there are more rows, or no signature is admitted.
     """
     if values.ndim != 2 or values.shape != neighbours.shape or not 1 <= len(values) <= _MOST_ENUMERATED:
         raise ShapeError(f"values have shape {values.shape} and {neighbours.shape}: give (m, features), m <= 16, twice")
@@ -167,8 +168,8 @@ def interval_delta(values: NDArray[np.int64], place: int, changed: int, half_wid
     """The least delta of one rado's real feature, truncated to its middle, if row `place` has the value `changed`.
 
     values: (m,), v_i in units of 2^-f. Each data set admits the sums within half_width of the middle of its own range,
-    as equation 16 does. By dynamic programming over the grid. Raises ShapeError, and ConfigurationError if no sum is
-    admitted.
+    as equation 16 does. By dynamic programming over the grid. Raises ShapeError if the values are not (m,) or
+    the place is not one of theirs, ConfigurationError if no sum is admitted.
     """
     if values.ndim != 1 or not 0 <= place < len(values):
         raise ShapeError(f"values have shape {values.shape}: give (m,), and a place below m")

@@ -56,12 +56,12 @@ def overfit(federation: Federation, adaptive: Adaptive | int | None) -> list[boo
 @pytest.mark.more
 def test_tolerances_hold_against_a_learner_that_overfits_only_in_a_series(learner_key):
     """600 questions and the vote that they choose, over 1,998 fair coins."""
-    without = [overfit(federation(learner_key, 1998, 300, seed), None) for seed in range(5)]
-    within = [overfit(federation(learner_key, 1998, 300, seed), 2) for seed in range(15)]
+    without = [overfit(federation(learner_key, 1998, 300, seed), None) for seed in range(3)]
+    within = [overfit(federation(learner_key, 1998, 300, seed), 2) for seed in range(10)]
     assert all(first for first, _ in without)
-    assert sum(second for _, second in without) <= 2
+    assert sum(second for _, second in without) <= 1
     # The stated share is 95 %, and Hoeffding's bound leaves more.
-    assert sum(all(run) for run in within) >= 14
+    assert sum(all(run) for run in within) >= 9
 
 
 def test_a_split_asks_each_row_once_and_promises_what_a_piece_keeps(learner_key):

@@ -35,7 +35,6 @@ from tests.hostile.junk import (
     disk_state,
     known_of,
     nothing,
-    strangers,
     unreadable,
 )
 from tests.waiting import wait_until
@@ -154,7 +153,7 @@ def test_after_a_failed_poll_a_party_looks_at_all_open_queries_again(offline):
 
 
 @pytest.mark.variants(1)
-@pytest.mark.parametrize("make", [unreadable, one_unreadable, strangers])
+@pytest.mark.parametrize("make", [unreadable, one_unreadable])
 def test_a_coordinator_that_never_lets_a_party_wait_wears_it_out_neither_by_polls_nor_by_logs(offline, log, make):
     with answered_by_ada(offline, make) as hostile:
         time.sleep(RUN_S)

@@ -7,6 +7,8 @@ import datetime as dt
 import json
 import socket
 
+import pytest
+
 from radofed.certificates import Authority
 from tests.parties.test_check import TlsServer, certificate_files
 from tests.waiting import wait_until
@@ -19,6 +21,7 @@ def events(federation, name):
     return [json.loads(line)["event"] for line in lines]
 
 
+@pytest.mark.more
 def test_a_party_that_rejects_its_coordinator_logs_only_json(offline, tmp_path):
     offline.fresh = True
     now = dt.datetime.now(dt.UTC)

@@ -37,12 +37,11 @@ def test_a_file_name_may_be_any_bytes(tmp_path, ending, capsys):
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-16"])
-def test_what_is_printed_into_a_file_is_utf_8(tmp_path, encoding):
+def test_what_is_printed_into_a_file_is_utf_8(tmp_path):
     table, schema = tmp_path / "table.csv", tmp_path / "schema.toml"
     table.write_text(TEXT, encoding="utf-8")
     command = [sys.executable, "-m", "radofed", "schema"]
-    own = {**os.environ, "PYTHONIOENCODING": encoding}
+    own = {**os.environ, "PYTHONIOENCODING": "utf-16"}
     with schema.open("wb") as file:
         asked = [*command, "infer", str(table), "--label", "ill", "--positive", "1"]
         subprocess.run(asked, stdout=file, stderr=subprocess.DEVNULL, env=own, check=True)
@@ -80,7 +79,7 @@ def said_in_utf_8(said):
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("locale", [POSIX, {"PYTHONIOENCODING": "cp1252"}, {"PYTHONIOENCODING": "ascii:strict"}])
+@pytest.mark.parametrize("locale", [POSIX, {"PYTHONIOENCODING": "ascii:strict"}])
 def test_no_locale_changes_a_byte(said, said_in_utf_8, locale):
     """What is printed into a pipe, what a command writes, and what its notes say without failing."""
     assert said(locale) == said_in_utf_8

@@ -387,6 +387,7 @@ def test_polite_signals_interrupt(number):
 
 
 class TestChildren:
+    @pytest.mark.more
     def test_one_that_ends_early_is_named_with_its_log(self, tmp_path):
         with Children(tmp_path) as children:
             children.start("north", "party", "start", "--config", "nowhere.toml")

@@ -139,8 +139,8 @@ def exact_worths(kind, bits, d, places, *, bias):
 
 @pytest.mark.variants(6)
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("d", [1, 2, 3, 9])
-@pytest.mark.parametrize("epsilon", ["0.01", "0.5", "3"])
+@pytest.mark.parametrize("d", [1, 2, 9])
+@pytest.mark.parametrize("epsilon", ["0.01", "3"])
 @pytest.mark.parametrize("edge_weight", [None, Fraction(1, 1000)], ids=["usual", "of products"])
 def test_no_moment_is_worth_more_and_one_as_much(d, epsilon, bias, edge_weight):
     """Edges, squares and products of two coordinates, which have 5/7 of the noise of squares, over coin flips."""

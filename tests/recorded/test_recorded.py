@@ -18,6 +18,7 @@ from coordinator.membership import WitnessExchange
 from coordinator.open_queries import restore
 from coordinator.store import Store, read_queries, read_roster
 from dpcore.errors import ConfigurationError, TotalError
+from dpcore.queries.rados import RADOS_LEAK
 from learner.config import LearnerConfig
 from learner.decryption import load_key, open_total
 from learner.journal import query_ids_of
@@ -139,6 +140,10 @@ def test_a_learners_state_and_releases_are_read(recorded):
         assert release.query_id in ids
     assert set(releases) == {"rados", "moments", "gradient"}
     assert releases["rados"].rados.shape == (40, 3)
+    # A statement keeps the sentences of the version that made it.
+    (leak,) = (text for text in releases["rados"].statement.warnings if "independent component" in text)
+    assert leak != RADOS_LEAK
+    assert leak.startswith("Rados are not protected as a whole")
 
 
 def test_models_predict(recorded):

@@ -30,6 +30,9 @@ class FixedSupportDesign(RadoDesign):
     Sensitivity: 2 R 2^fraction_bits, of the noised table. Any number of rados over it is post-processing, because the
     draws do not depend on the data. Proof: dpcore.accounting.noise_shares.edge_squared.
 
+    What the rados leave open, which row is a record's, is not counted: docs/explanation/proofs.md, "Fixed support over
+    few rows".
+
     Raises PlanError if a field is out of range.
     """
 

@@ -106,7 +106,7 @@ def charged(release):
 
 
 @pytest.mark.more
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.lists(RELEASES, min_size=1, max_size=6),
     st.sampled_from(["1e-2", "1e-3", "1e-5"]),

@@ -5,8 +5,9 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
-from dpcore.accounting.gaussian import gaussian_delta
+from dpcore.accounting.gaussian import gaussian_delta, gaussian_mu
 
 STEP = 0.1
 AXIS = np.arange(-9, 9 + STEP / 2, STEP)
@@ -60,6 +61,28 @@ def composed(shift, rados, epsilon):
 def test_many_rados_are_told_apart_nearly_as_well_as_is_counted(rados, mu):
     """Never better; and better than a bound with a shift that is shorter by a tenth, or by a fiftieth for 400 rados."""
     for epsilon in EPSILONS[:3]:
-        reached = composed(mu / math.sqrt(rados), rados, epsilon)
-        assert reached <= gaussian_delta(mu, epsilon).upper + 1e-9
-        assert reached > gaussian_delta((0.98 if rados == 400 else 0.9) * mu, epsilon).upper
+        found = composed(mu / math.sqrt(rados), rados, epsilon)
+        assert found <= gaussian_delta(mu, epsilon).upper + 1e-9
+        assert found > gaussian_delta((0.98 if rados == 400 else 0.9) * mu, epsilon).upper
+
+
+def reached(shift, epsilon):
+    """The most of P(t, inf) - e^epsilon Q(t, inf), one rado of opposite edges. Each t is an event: no bound is less."""
+    t = np.linspace(0, 12, 48_001)
+    p, q = ((norm.sf(t) + norm.sf(t - away)) / 2 for away in (shift, -shift))
+    return float((p - math.exp(epsilon) * q).max())
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "saved"), [(1, 1e-6, 0.0064), (4, 1e-6, 0.0254), (1, 0.1, 0.105)])
+def test_no_proof_could_lower_the_noise_of_one_rado_by_more(epsilon, delta, saved):
+    """docs/explanation/proofs.md, "Secret coins": what the shift gives away."""
+    counted = gaussian_mu(epsilon, delta)
+    assert reached(counted, epsilon) <= delta
+    assert reached(counted / (1 - saved), epsilon) > delta
+
+
+def test_a_third_of_the_noise_of_public_coins_would_be_far_too_little():
+    """Public coins: half of the delta of a shift by two lengths."""
+    public = gaussian_mu(1, 2e-6) / 2
+    assert public / gaussian_mu(1, 1e-6) == pytest.approx(0.5177, abs=1e-4)
+    assert reached(public / 0.35, 1) > 300e-6

@@ -38,7 +38,7 @@ def oracle_of(x, labels, *, epsilon=1, seed=0, delta=Fraction(0)):
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("slope", [1.2, 2.0, 6.0])
+@pytest.mark.parametrize("slope", [1.2, 6.0])
 def test_the_area_of_a_rare_label_is_measured(slope):
     """400 of 40,000 rows are positive, at epsilon 1 with a third of the noise's shares lost to collusion."""
     errors, inside, widths = [], 0, []

@@ -425,17 +425,16 @@ def spender(path: Path, process: int, count: int) -> subprocess.Popen:
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize("several", [2, pytest.param(4, marks=pytest.mark.more)])
-def test_processes_cannot_overdraw_together(path, several):
-    """Several processes, each requesting 60 of 100 available tenths.
+def test_processes_cannot_overdraw_together(path):
+    """Two processes, each requesting 60 of 100 available tenths.
 
     The file exists before: between its creation and the head beside it another process would find a head missing. A
     node's lock keeps a second one away.
     """
     opened(path).database.close()
-    processes = [spender(path, number, 60) for number in range(several)]
+    processes = [spender(path, number, 60) for number in range(2)]
     done = [len(process.communicate(timeout=HANG_S)[0].split()) for process in processes]
-    assert [process.returncode for process in processes] == [0] * several
+    assert [process.returncode for process in processes] == [0, 0]
     assert sum(done) == 100
     assert spent(opened(path)) == 10
 

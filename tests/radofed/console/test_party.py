@@ -404,6 +404,7 @@ def test_the_start_page_says_when_another_person_paused(own_desk):
         assert "Load it again" in caller.ask("status/now?paused=yes")[2]
 
 
+@pytest.mark.more
 def test_a_node_that_cannot_read_its_state_is_not_said_to_be_stopped(own_desk):
     def read():
         raise RadofedError("damaged")

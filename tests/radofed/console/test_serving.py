@@ -53,6 +53,7 @@ def test_a_port_that_is_taken(members):
     assert "give another --port" in failed["error"]["message"]
 
 
+@pytest.mark.more
 def test_a_file_that_is_no_node_s_configuration(members):
     policy = members["north"].directory / "policy.toml"
     assert "give a node's configuration" in rado("console", "--config", str(policy), code=4)["error"]["message"]

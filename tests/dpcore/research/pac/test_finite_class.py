@@ -12,7 +12,7 @@ from dpcore.errors import ConfigurationError, PlanError, ShapeError
 from dpcore.randomness.sources import SeededRandom
 from dpcore.research import pac_classes
 from dpcore.research.pac_classes import finite_class_guarantee, learn_finite_class, predictions_of
-from tests.dpcore.pac.pac_world import (
+from tests.dpcore.statistics.pac_world import (
     all_choices,
     exponential_distribution,
     failed_more_than,

@@ -15,7 +15,7 @@ from scipy import stats
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
 from dpcore.randomness.sources import SeededRandom
 from dpcore.research.parity import ParityCoins, flips, learn_parity, parity_coins, parity_guarantee
-from tests.dpcore.pac.pac_world import failed_more_than, failed_too_often
+from tests.dpcore.statistics.pac_world import failed_more_than, failed_too_often
 
 QUARTER, HALF = Fraction(1, 4), Fraction(1, 2)
 SLIDES = ParityCoins(QUARTER, HALF, 1)

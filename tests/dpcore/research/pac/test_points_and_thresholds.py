@@ -10,7 +10,7 @@ from dpcore.errors import ConfigurationError
 from dpcore.randomness.sources import SeededRandom
 from dpcore.research import pac_classes
 from dpcore.research.pac_classes import learn_point, learn_threshold, point_guarantee, threshold_guarantee
-from tests.dpcore.pac.pac_world import (
+from tests.dpcore.statistics.pac_world import (
     HARD_BITS,
     POINTS,
     THRESHOLDS,

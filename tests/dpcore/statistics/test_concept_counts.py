@@ -16,7 +16,7 @@ from dpcore.statistics.pac import (
     threshold_counts,
     threshold_from_counts,
 )
-from tests.dpcore.pac.pac_world import (
+from tests.dpcore.statistics.pac_world import (
     HARD_BITS,
     POINTS,
     THRESHOLDS,
