@@ -16,6 +16,7 @@ from dpcore.randomness.sources import SystemRandom
 from parties.answering.attempts import AttemptState
 from parties.answering.contribution import encrypted_chunks, masked_chunks
 from parties.ledger.charges import RECORD
+from parties.policy import check_cohort
 from tests.federation.party import SCHEMA, Ada, ready
 from tests.parties.answering.test_contribution import decode, small_obfuscator
 from wire.envelopes import fingerprint
@@ -216,6 +217,17 @@ def test_a_cohort_that_is_padded_with_members_that_are_not_accepted_is_refused(p
     party.upload(envelope, large)
     assert (party.state(envelope), party.hub.chunks) == (S.ENDED, {})
     assert not party.ledger.is_charged(envelope.payload_hash, 1)
+
+
+def test_the_members_of_a_cohort_themselves_are_counted(world):
+    asked, policy = query(world), world.policy(**POLICY)
+    for names in (("ada", "bo"), ("ada", "bo", "cy")):
+        check_cohort(policy, world.roster, "ada", names, asked)
+    stranger = world.policy(**POLICY, accepted_members=[fingerprint(world.party_keys["bo"].public_bytes)])
+    check_cohort(stranger, world.roster, "ada", ("ada", "bo"), asked)
+    with pytest.raises(WireError, match="has not accepted 1, and its policy assumes 0 more") as caught:
+        check_cohort(stranger, world.roster, "ada", ("ada", "bo", "cy"), asked)
+    assert caught.value.code is Code.POLICY_COHORT
 
 
 def test_a_cohort_that_is_padded_with_an_acceptance_that_its_party_did_not_sign_is_refused(party):
