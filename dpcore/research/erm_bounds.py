@@ -135,7 +135,9 @@ def packing_bound(n: int, d: int, epsilon: float, *, squared: bool = False) -> L
     """Pure privacy: on one of K tables the excess is at least `excess` with probability at least 1/2.
 
     Omega(min(n, d / epsilon)) for the linear loss, Omega(min(n, d^2 / (n epsilon^2))) for the squared one. A table is
-    m copies of a word of a code of K words by Gilbert and Varshamov. Raises PlanError if n, d or epsilon is not positive.
+    m copies of a word of a code of K words by Gilbert and Varshamov.
+
+    Raises PlanError if n, d or epsilon is not positive.
     """
     _check(n, d)
     least = _positive(epsilon)
