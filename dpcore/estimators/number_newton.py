@@ -29,8 +29,8 @@ from dpcore.records.losses import LossName
 WIDER = 4.0
 """The clip of the last round over that of the others, of counts with an exposure."""
 
-_CURVATURE_OF_COUNTS = 1.0
-"""Of a record in a whitened direction, over the mean of the label."""
+_CURVATURE_OF_COUNTS = 1.4
+"""Of a record in a whitened direction, over the mean of the label: exp bends upwards."""
 
 _LEAST_SHARE = 1e-3
 """The least mean of a count over its upper bound: noise may hide it."""

@@ -2,7 +2,6 @@
 
 import csv
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -67,13 +66,9 @@ def asking(federation) -> tuple[str, ...]:
 
 def test_a_release_of_moments_trains_linear(federation, tmp_path):
     schema = str(federation.root / "schema.toml")
-    asked = rado(
-        "learner", "query", "--design", "moments", "--epsilon", "8", "--schema", schema, "--wait",
-        "--output", str(tmp_path / "release"), *asking(federation),
-    )["data"]  # fmt: skip
-    assert asked
+    asked = rado("learner", "query", "--epsilon", "8", "--schema", schema, *asking(federation))["data"]
     model = tmp_path / "linear.json"
-    rado("learner", "train", "--estimator", "linear", str(tmp_path / "release"), "--output", str(model))
+    rado("learner", "train", "--estimator", "linear", str(asked["release"]), "--output", str(model))
     new = tmp_path / "new.csv"
     new.write_text(table(500, 9))
     found = rado("learner", "predict", str(model), str(new), "--output", str(tmp_path / "scores.csv"))["data"]
@@ -102,11 +97,7 @@ def test_statistics_are_in_the_label_s_units(federation):
     schema = str(federation.root / "schema.toml")
     options = ("--schema", schema, "--epsilon", "20", *asking(federation))
     found = rado("learner", "statistic", "y >= 20", "y", *options)["data"]
-    rows = [
-        line.split(",")
-        for name in ROWS
-        for line in Path(federation.directory(name) / "data.csv").read_text().split()[1:]
-    ]
-    wages = np.array([float(row[2]) for row in rows])
-    values = [each["value"] for each in found["predicates"]] if "predicates" in found else found["values"]
+    lines = [line for name in ROWS for line in (federation.directory(name) / "data.csv").read_text().split()[1:]]
+    wages = np.array([float(line.split(",")[2]) for line in lines])
+    values = [each["estimate"] for each in found["estimates"]]
     assert values == pytest.approx([np.mean(wages >= 20), np.mean(np.log(wages) / np.log(1000))], abs=0.02)

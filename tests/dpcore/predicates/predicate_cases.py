@@ -90,7 +90,7 @@ def _value(predicate: Predicate, row: Row) -> Fraction:
         case LabelIs(positive):
             return Fraction((label == 1) == positive)
         case LabelClass() | LabelAtLeast() | LabelAbove() | LabelShare():
-            raise AssertionError("the schema of these cases has two classes")
+            raise AssertionError(f"the schema of these cases has two classes, and {predicate} is of another label")
         case Flag(feature):
             return Fraction(coordinates[feature] == ONE)
         case Equals(feature, text):
