@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dpcore.accounting import words
 from dpcore.accounting.protection import ReleaseCost
 from dpcore.errors import ConfigurationError, PlanError
+from dpcore.queries.kind import QueryKind
 from dpcore.queries.statement import CountedRelease, PrivacyStatement, composed_cost
 from learner.release import Release
 from wire.query import Query, setting_of
@@ -278,14 +279,18 @@ def _colluders(
 ) -> EpsilonCurve | None:
     """Epsilon by the number of parties that collude; None if it does not depend on them or answers differ in it."""
     parties = min(len(release.party_rows) for release in releases)
-    stated = {release.query.honest_parties for release in releases}
+    stated = {release.query.honest_of(parties) for release in releases}
     if len(stated) != 1 or len({len(release.party_rows) for release in releases}) != 1:
         return None
     (honest,) = stated
     points = []
     for colluding in range(parties):
         asked = [
-            replace(each, setting=replace(each.setting, honest_parties=parties - colluding))
+            replace(
+                each,
+                kind=_of_known_cohort(each.kind, parties),
+                setting=replace(each.setting, honest_parties=parties - colluding),
+            )
             for each in map(counted, releases)
         ]
         found = cost(asked)
@@ -305,6 +310,11 @@ def _colluders(
         points=tuple(points),
         marked=Point(marked.at, None, marked.colluding),
     )
+
+
+def _of_known_cohort(kind: QueryKind, parties: int) -> QueryKind:
+    """The kind, with all figures those of the noise in a cohort of so many parties."""
+    return kind if kind.cohorts is None else kind.following(replace(kind.cohorts, answered=parties))
 
 
 def _marked(at: int, statement: PrivacyStatement) -> Point:

@@ -4,7 +4,7 @@ import importlib
 import inspect
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
@@ -20,6 +20,7 @@ FROM_RELEASES: dict[str, tuple[str, str]] = {
     "radoboost-slope": ("dpcore.estimators.regularised", "RadoBoostSlope"),
     "moments-discriminant": ("dpcore.estimators.moments_discriminant", "MomentsDiscriminant"),
     "mean-variance": ("dpcore.estimators.mean_variance", "MeanVariance"),
+    "linear": ("dpcore.estimators.least_squares", "LeastSquares"),
 }
 """Estimators that learn from one release: module and class by name. Imported on use, since scikit-learn is slow."""
 
@@ -37,6 +38,7 @@ BY_QUERIES: dict[str, tuple[str, str]] = {
     "hinge-gd": ("dpcore.estimators.federated_descent", "HingeDescent"),
     "newton": ("dpcore.estimators.private_newton", "PrivateNewton"),
     "additive": ("dpcore.estimators.additive", "PrivateAdditive"),
+    "hazards": ("dpcore.estimators.hazards", "ProportionalHazards"),
 }
 """Estimators that send queries within a budget: module and class by name. Each has `fit_queries(oracle)`."""
 
@@ -49,8 +51,17 @@ LOG_ODDS = {
 }
 """Estimators whose scores are log odds under these assumptions."""
 
+LOG_ODDS_OF_CLASSES = {"mean-variance": "its scores are the log odds of Gaussian classes of one covariance"}
+"""The same of a label of several classes: the softmax of the scores has the classes' probabilities."""
+
 SEVERAL_CLASSES = ("newton", "mean-variance")
 """Estimators that learn a label of several classes too."""
+
+MEASURED_LABELS = ("newton", "linear")
+"""Estimators that learn a label that is a number or a count; `ONLY_MEASURED` learn no other."""
+ONLY_MEASURED = ("linear",)
+EVENT_TIMES = ("hazards",)
+"""Estimators that learn a label that is a time to an event, and no other."""
 
 _RADOS = "its loss of rados is a logistic loss only over all 2^rows rados"
 _VOTES = "its scores say which rule holds, not how likely a label is"
@@ -58,8 +69,9 @@ OTHER_SCORES = {
     **dict.fromkeys(("radoboost", "radoboost-l1", "radoboost-l2", "radoboost-linf", "radoboost-slope"), _RADOS),
     **dict.fromkeys(("newton", "additive"), "rows' weights are clipped, so scores are usually larger than log odds"),
     **dict.fromkeys(("conjunction", "decision-stump", "decision-list", "kearns-list", "point", "threshold"), _VOTES),
+    "hazards": "its scores are logarithms of hazard ratios",
     "hinge-gd": "the hinge loss gives no log odds",
-    "linear-regression": "least squares fits the label itself, not its log odds",
+    **dict.fromkeys(("linear-regression", "linear"), "least squares fits the label itself, not its log odds"),
 }
 """Estimators whose scores are no log odds, with the reason."""
 
@@ -87,13 +99,47 @@ def make_estimator(name: str, /, **options: Any) -> Any:
     return instance_of(name, class_of(name), options)
 
 
-def several_classes_refused(name: str, target: Target) -> str:
-    """The sentence that refuses to train this estimator on a label of several classes."""
-    known = " or ".join(SEVERAL_CLASSES)
-    return (
-        f"{name} learns a label of two classes, and {target.column!r} is one of {target.words}: choose {known}, or "
-        "make it a label of two classes"
-    )
+def refused(name: str, target: Target, learns: Callable[[str], bool]) -> str | None:
+    """The sentence that refuses to train this estimator on a label of this type; None if it learns it.
+
+    learns: whether it has an attribute of this name that is not false (dpcore.estimators.base).
+    """
+    if target.coding.intervals or learns("event_times"):
+        return _refused_of_times(name, target, learns("event_times"))
+    if target.coding.is_measured:
+        if learns("measured_labels"):
+            return None
+        known, made = " or ".join(MEASURED_LABELS), "make it a label of two classes"
+        return f"{name} learns classes, and {target.column!r} is {target.words}: choose {known}, or {made}"
+    if not learns("class_labels"):
+        return f"{name} learns a number or a count, and {target.column!r} is a label of {target.words}: choose newton"
+    if target.coding.classes and not learns("several_classes"):
+        known = " or ".join(SEVERAL_CLASSES)
+        return (
+            f"{name} learns a label of two classes, and {target.column!r} is one of {target.words}: choose {known}, or "
+            "make it a label of two classes"
+        )
+    return None
+
+
+def _refused_of_times(name: str, target: Target, learns_times: bool) -> str | None:
+    """As `refused`, if the label or the estimator is about times to an event."""
+    if target.coding.intervals and learns_times:
+        return None
+    if learns_times:
+        return f"{name} learns a time to an event, and {target.column!r} is a label of {target.words}: choose newton"
+    return f"{name} does not learn {target.words}, as {target.column!r} is: choose {' or '.join(EVENT_TIMES)}"
+
+
+def refused_by_name(name: str, target: Target) -> str | None:
+    """As `refused`, of a known estimator, without importing it."""
+    learned = {
+        "measured_labels": name in MEASURED_LABELS,
+        "several_classes": name in SEVERAL_CLASSES,
+        "class_labels": name not in (*ONLY_MEASURED, *EVENT_TIMES),
+        "event_times": name in EVENT_TIMES,
+    }
+    return refused(name, target, learned.__getitem__)
 
 
 def class_of(name: str) -> Any:

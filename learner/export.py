@@ -1,5 +1,6 @@
 """Export of models: as a fitted scikit-learn estimator, and in the units of the original columns."""
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, Protocol, assert_never
 
@@ -17,11 +18,17 @@ from dpcore.records.features import (
     RealFeature,
     ThresholdFeature,
     plain,
-    two_classes,
 )
 from dpcore.records.schema import Schema
 from learner.pipelines import RULES, exported_terms, steps_of
-from learner.uncertainty import Calibration, probability_of, why_no_probability
+from learner.scoring import Scoring
+from learner.uncertainty import (
+    Calibration,
+    ClassCalibration,
+    probability_of,
+    probability_rule,
+    why_no_probability,
+)
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
@@ -32,21 +39,18 @@ FORMAT = "radofed-original-units"
 FORMAT_VERSION = 1
 TERMS_FORMAT_VERSION = 2
 """With `terms`, of a model over a feature map, in place of a weight for each feature."""
+SCORES_FORMAT_VERSION = 3
+"""With `scores`, of a model that has several, in place of one intercept and one weight for each feature or term."""
+
+_SIGNS = (-1, 1)
 
 # How cells are compared and what each policy does, so that the file can be used without this program.
 _LINEAR_RULES = (
-    "margin = intercept + the sum of what each feature adds; positive if margin > 0, else negative",
     "a real feature adds weight * value, in the units of its column; the value must be within lower and upper",
     "a boolean feature adds if_true if the cell is one of `true`, if_false if it is one of `false`",
     "a category adds the weight listed with its value, and 0 for an unlisted value if unknown is 'zero'",
     "a threshold adds if_at_least if the value is >= threshold, else if_below",
 )
-_PROBABILITY_RULES = {
-    "calibrated": "probability of positive: linear in the margin between `margins` and their `probabilities`; outside "
-    "them that of the nearest",
-    "logistic": "probability of positive: 1 / (1 + exp(-margin)), not measured",
-    "none": "a margin is no log odds: there are no probabilities",
-}
 _CELL_RULES = (
     "out_of_bounds 'clip': replace the value by the nearest bound",
     "missing is an empty cell, unknown a text that is in no list; 'impute': replace the cell by `impute`",
@@ -62,11 +66,11 @@ _CELL_RULES = (
 
 
 class ExportedModel(Protocol):
-    """The model to export: sign(theta . x) over encoded rows, mapped if there is a map (learner.model.Model)."""
+    """The model to export: theta . x over encoded rows, mapped if there is a map (learner.model.Model)."""
 
     @property
     def theta(self) -> NDArray[np.float64]:
-        """(d,) float64, finite."""
+        """(d,) float64, finite; of several scores (scores, d)."""
         ...
 
     @property
@@ -95,8 +99,13 @@ class ExportedModel(Protocol):
         ...
 
     @property
-    def calibration(self) -> Calibration | None:
+    def calibration(self) -> Calibration | ClassCalibration | None:
         """What makes probabilities of scores, if it was measured."""
+        ...
+
+    @property
+    def scoring(self) -> Scoring:
+        """What the scores say."""
         ...
 
 
@@ -109,11 +118,15 @@ def to_sklearn(
     `classifier`, is a logistic regression with the model's weights. Between them are scikit-learn's own transformers if
     there is a feature map (learner.pipelines). `pipeline[1:]` takes rows that are encoded already, without the bias.
 
-    - classes: "label" sets `classes_` to the label's texts, negative first (`Label.names`); "signs" to -1 and 1.
+    - classes: "label" sets `classes_` to the label's texts, negative first (`Label.names`), or in the schema's order;
+      "signs" to -1 and 1, of two classes only.
     - unusable: "refuse" raises DataError for rows that have no prediction, because the schema makes them zero vectors;
       "zeros" decides each as a row of zeros.
 
-    Margins equal `Model.scores` up to rounding: positive if above 0. `predict_proba` gives the model's probabilities
+    Margins equal `Model.scores` up to rounding: positive if above 0. Of several classes there is one for each; if the
+    label lists only two, the margin is the second score less the first.
+
+    `predict_proba` gives the model's probabilities
     (learner.uncertainty). A model without probabilities raises AttributeError, which says why. `fit` discards the
     model; a `clone` keeps the schema, knots, point masses and pairs, and `fit` learns the rest.
 
@@ -131,15 +144,17 @@ def to_sklearn(
     encoder = SchemaEncoder(model.schema, unusable=unusable).fit(None)
     width = encoder.n_coordinates
     classifier = classifier_of(model.calibration, why_no_probability(model))
-    names = two_classes(model.schema.label, "a pipeline").names
-    classifier.classes_ = np.array([-1, 1]) if classes == "signs" else np.array(names, dtype=object)
+    scoring, theta = model.scoring, model.scoring.coefficients(model.theta)
+    if classes == "signs" and scoring.codes != _SIGNS:
+        raise ConfigurationError("signs are of a label of two classes: leave classes='signs' out")
+    classifier.classes_ = np.array(_SIGNS) if classes == "signs" else np.array(scoring.texts, dtype=object)
     classifier.n_iter_ = np.zeros(1, dtype=np.int32)
     steps: list[tuple[str, Any]] = []
     if model.feature_map is not None:
-        steps = steps_of(model.feature_map, model.theta, width, classifier)
+        steps = steps_of(model.feature_map, theta, width, classifier)
     else:
-        classifier.coef_ = model.theta[np.newaxis, :width].copy()
-        classifier.intercept_ = model.theta[width:].copy() if model.schema.bias else np.zeros(1)
+        classifier.coef_ = theta[:, :width].copy()
+        classifier.intercept_ = theta[:, width].copy() if model.schema.bias else np.zeros(len(theta))
         classifier.n_features_in_ = width
     return ModelPipeline([("encode", encoder), *steps, ("classifier", classifier)])
 
@@ -152,19 +167,22 @@ def to_original_units(model: ExportedModel) -> dict[str, Any]:
 
     If all cells of a row are present, known and within their bounds, `intercept` plus what the features add is the
     margin of `Model.scores`, up to rounding. `rules` says what each kind of feature adds and how every other cell is
-    handled. A model with a feature map has `terms` instead (learner.pipelines); the format version is then 2.
+    handled.
+
+    A model with a feature map has `terms` instead (learner.pipelines); the format version is then 2. One of several
+    classes has `scores`, each with its intercept and what features or terms add to it; the version is then 3.
 
     Raises ModelError if a weight per unit exceeds the range of a double, or knots coincide in the units of a column.
     """
     schema = model.schema
     return {
         "format": FORMAT,
-        "format_version": FORMAT_VERSION if model.feature_map is None else TERMS_FORMAT_VERSION,
+        "format_version": _version(model),
         "learner": model.estimator,
         "schema": schema.name,
         "schema_digest": schema.digest.hex(),
         "release_digest": model.release_digest.hex(),
-        "label": {**plain(schema.label), "names": list(two_classes(schema.label, "an exported model").names)},
+        "label": {**plain(schema.label), "names": list(model.scoring.texts)},
         "probability": probability_of(model),
         "texts": list(schema.texts),
         **(_linear(model) if model.feature_map is None else _mapped(model, model.feature_map)),
@@ -173,34 +191,74 @@ def to_original_units(model: ExportedModel) -> dict[str, Any]:
     }
 
 
+def _version(model: ExportedModel) -> int:
+    if len(model.scoring.names) > 1:
+        return SCORES_FORMAT_VERSION
+    return FORMAT_VERSION if model.feature_map is None else TERMS_FORMAT_VERSION
+
+
 def _linear(model: ExportedModel) -> dict[str, Any]:
-    """The intercept and what each feature adds."""
-    schema, theta = model.schema, [float(value) for value in model.theta]
-    weights = dict(zip(schema.coordinates, theta, strict=True))
-    intercept = Fraction(theta[-1]) if schema.bias else Fraction(0)
-    features = [{**plain(feature), **_effects_of(feature, weights)} for feature in schema.features]
-    for number in schema.numbers:
-        lower, upper = Fraction(number.lower), Fraction(number.upper)
-        intercept -= Fraction(weights[number.name]) * (upper + lower) / (upper - lower)
-    found = _double(intercept, "the intercept")
-    return {"intercept": found, "features": features, "rules": [*_LINEAR_RULES, *_rules_for_all(model)]}
-
-
-def _mapped(model: ExportedModel, feature_map: FeatureMap) -> dict[str, Any]:
-    """The intercept, the features' rules for cells, and the terms."""
-    theta = [float(value) for value in model.theta]
-    terms = exported_terms(feature_map, theta[: len(feature_map.terms)], model.schema)
+    """The intercept and what each feature adds; of several scores these for each."""
+    features = [plain(feature) for feature in model.schema.features]
+    each = [_linear_score(model.schema, theta) for theta in np.atleast_2d(model.theta)]
+    if len(each) == 1:
+        ((intercept, adds),) = each
+        merged = [{**feature, **effects} for feature, effects in zip(features, adds, strict=True)]
+        rules = _rules(model, "margin = intercept + the sum of what each feature adds", _LINEAR_RULES)
+        return {"intercept": intercept, "features": merged, "rules": rules}
+    summed = "a score = its intercept + the sum of what each feature adds, by `adds` in the order of `features`"
     return {
-        "intercept": theta[-1] if feature_map.bias else 0.0,
-        "features": [plain(feature) for feature in model.schema.features],
-        "terms": terms,
-        "rules": [*RULES, *_rules_for_all(model)],
+        "features": features,
+        "scores": [
+            {"name": name, "intercept": intercept, "adds": adds}
+            for name, (intercept, adds) in zip(model.scoring.names, each, strict=True)
+        ],
+        "rules": _rules(model, summed, _LINEAR_RULES),
     }
 
 
-def _rules_for_all(model: ExportedModel) -> tuple[str, ...]:
+def _linear_score(schema: Schema, weights_of_score: NDArray[np.float64]) -> tuple[float, list[dict[str, Any]]]:
+    """The intercept of one score, and what each feature adds to it."""
+    theta = weights_of_score.tolist()
+    weights = dict(zip(schema.coordinates, theta, strict=True))
+    intercept = Fraction(theta[-1]) if schema.bias else Fraction(0)
+    adds = [_effects_of(feature, weights) for feature in schema.features]
+    for number in schema.numbers:
+        lower, upper = Fraction(number.lower), Fraction(number.upper)
+        intercept -= Fraction(weights[number.name]) * (upper + lower) / (upper - lower)
+    return _double(intercept, "the intercept"), adds
+
+
+def _mapped(model: ExportedModel, feature_map: FeatureMap) -> dict[str, Any]:
+    """The features' rules for cells, the terms, and the intercept; of several scores an intercept and weights each."""
+    terms = exported_terms(feature_map, model.schema)
+    # Halving is by a power of two, so that the weights stay exact.
+    factors = [0.5**term.halvings for term in feature_map.terms]
+    each = [
+        (theta[-1] if feature_map.bias else 0.0, [weight * factor for weight, factor in zip(theta, factors)])  # noqa: B905  (the bias is no term)
+        for theta in np.atleast_2d(model.theta).tolist()
+    ]
+    features = [plain(feature) for feature in model.schema.features]
+    if len(each) == 1:
+        ((intercept, weights),) = each
+        merged = [{**term, "weight": weight} for term, weight in zip(terms, weights, strict=True)]
+        rules = _rules(model, "margin = intercept + the sum of weight * value over `terms`", RULES)
+        return {"intercept": intercept, "features": features, "terms": merged, "rules": rules}
+    summed = "a score = its intercept + the sum of weight * value over `terms`, by `weights` in their order"
+    return {
+        "features": features,
+        "terms": terms,
+        "scores": [
+            {"name": name, "intercept": intercept, "weights": weights}
+            for name, (intercept, weights) in zip(model.scoring.names, each, strict=True)
+        ],
+        "rules": _rules(model, summed, RULES),
+    }
+
+
+def _rules(model: ExportedModel, summed: str, rules: Sequence[str]) -> list[str]:
     own = dict.fromkeys(rule for feature in model.schema.features for rule in feature.cell_rules)
-    return (*_CELL_RULES, *own, _PROBABILITY_RULES[probability_of(model)["kind"]])
+    return [f"{summed}; {model.scoring.decision}", *rules, *_CELL_RULES, *own, probability_rule(model)]
 
 
 def _effects_of(feature: Feature, weights: dict[str, float]) -> dict[str, Any]:

@@ -28,15 +28,16 @@ from dpcore.predicates.frontend import as_predicate
 from dpcore.predicates.notation import parse
 from dpcore.queries.class_moments import ClassMomentsQuery
 from dpcore.queries.gradient import GradientQuery
+from dpcore.queries.label_moments import NumberMomentsQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.statement import CountedRelease, PrivacyStatement
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.rados.distribution import ClassMoments, Moments
+from dpcore.rados.distribution import ClassMoments, Moments, NumberMoments
 from dpcore.records.clipping import Basis
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.features import several_classes, two_classes
+from dpcore.records.features import event_time, measured, several_classes, two_classes, with_value
 from dpcore.records.held_back import HeldBack, Part
-from dpcore.records.losses import WEIGHT_BITS, LossName
+from dpcore.records.losses import LossName
 from dpcore.records.schema import Schema
 from dpcore.statistics.accuracy import (
     PLAIN,
@@ -453,6 +454,12 @@ class BudgetedOracle(Inquiring):
         found: ClassMoments = self._moments(ClassMomentsQuery, part, {"norm_bound": norm_bound})
         return found
 
+    def number_moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> NumberMoments:
+        """See dpcore.estimators.oracle.NumberOracle."""
+        with_value(self.schema.label, "a sum of label times record")
+        found: NumberMoments = self._moments(NumberMomentsQuery, part, {"norm_bound": norm_bound})
+        return found
+
     def _moments(self, expected: type[MomentsQuery], part: Fraction, options: Mapping[str, Any]) -> Any:
         """The moments of a release, in the form of the kind that is expected."""
         self._check_not_pure("moments")
@@ -489,6 +496,33 @@ class BudgetedOracle(Inquiring):
         several_classes(self.schema.label, "a gradient for each class")
         return self._gradient(theta.ravel(), part, {"clip": clip, "basis": basis})
 
+    def number_gradient(
+        self,
+        theta: NDArray[np.float64],
+        *,
+        loss: LossName,
+        clip: Fraction,
+        part: Fraction = WHOLE,
+        basis: Basis | None = None,
+    ) -> GradientEstimate:
+        """See dpcore.estimators.oracle.NumberOracle."""
+        measured(self.schema.label, f"a gradient of the {loss} loss")
+        return self._gradient(theta, part, {"loss": loss, "clip": clip, "basis": basis})
+
+    def hazard_gradient(
+        self,
+        theta: NDArray[np.float64],
+        *,
+        clip: Fraction,
+        interval_weight: int,
+        part: Fraction = WHOLE,
+        basis: Basis | None = None,
+    ) -> GradientEstimate:
+        """See dpcore.estimators.hazards.EventTimeOracle."""
+        event_time(self.schema.label, "a gradient of proportional hazards")
+        options = {"loss": "hazards", "clip": clip, "interval_weight": interval_weight, "basis": basis}
+        return self._gradient(theta, part, options)
+
     def _gradient(self, theta: NDArray[np.float64], part: Fraction, options: Mapping[str, Any]) -> GradientEstimate:
         self._check_not_pure("gradients")
         point = tuple(map(float, theta))
@@ -496,10 +530,10 @@ class BudgetedOracle(Inquiring):
         answer = self._answer(self._plan(request), part)
         kind, bits = _kind(answer.query, GradientQuery), answer.query.encoding.fraction_bits
         rows, parties = rows_about(answer), len(answer.party_rows)
-        sigma = kind.share_sigma * float(np.sqrt(parties))
+        sigma = kind.shares.deviation(parties)
         return GradientEstimate(
             mean=kind.decode(answer.integers, bits) / rows,
-            deviation=float(np.ldexp(sigma, -(bits + WEIGHT_BITS))) / rows,
+            deviation=float(np.ldexp(sigma, -(bits + kind.weight_bits))) / rows,
             rows=rows,
         )
 
@@ -541,7 +575,11 @@ class BudgetedOracle(Inquiring):
         """A release that uses this part of the budget, for parties as in another query."""
         honest = like.honest_parties
         request = StatisticRequest(self.schema, (Constant(True),), pure=self._delta == 0, **self._options(part))
-        return CountedRelease(request.kind(honest, ()), party_rows, self.schema, request.setting(honest))
+        kind = request.kind(honest, ())
+        if like.kind.cohorts is not None:
+            # Against the learner alone, noise of the cohort that answers costs more than that of the smallest one.
+            kind = kind.following(like.kind.cohorts)
+        return CountedRelease(kind, party_rows, self.schema, request.setting(honest))
 
     def _counted_at(self) -> Fraction:
         # With only Laplace noise, the figure does not depend on this delta.

@@ -15,7 +15,7 @@ from sklearn.pipeline import Pipeline
 from dpcore.errors import ConfigurationError, DataError
 from dpcore.records.encoding import changes, main_cause
 from dpcore.records.schema import Schema
-from learner.uncertainty import Calibration
+from learner.uncertainty import Calibration, ClassCalibration
 
 Unusable = Literal["refuse", "zeros"]
 
@@ -84,18 +84,17 @@ class CalibratedRegression(LogisticRegression):  # type: ignore[misc]  # untyped
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """See LogisticRegression."""
-        self.calibration_: Calibration | None = None
+        self.calibration_: Calibration | ClassCalibration | None = None
         super().fit(X, y, sample_weight)
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """The probability of each class, (rows, 2)."""
-        calibration: Calibration | None = getattr(self, "calibration_", None)
+        """The probability of each class, (rows, classes)."""
+        calibration: Calibration | ClassCalibration | None = getattr(self, "calibration_", None)
         if calibration is None:
             usual: NDArray[np.float64] = super().predict_proba(X)
             return usual
-        positive = calibration.of_scores(self.decision_function(X))
-        return np.column_stack([1.0 - positive, positive])
+        return calibration.of_margins(self.decision_function(X))
 
     def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
         """The logarithm of `predict_proba`."""
@@ -146,7 +145,7 @@ class ModelPipeline(Pipeline):  # type: ignore[misc]  # untyped base
             raise AttributeError(why)
 
 
-def classifier_of(calibration: Calibration | None, no_probability: str | None) -> LogisticRegression:
+def classifier_of(calibration: Calibration | ClassCalibration | None, no_probability: str | None) -> LogisticRegression:
     """The last step, which still lacks its coefficients: scikit-learn's own if probabilities are those of the link."""
     classifier: LogisticRegression = LogisticRegression()
     if no_probability is not None:

@@ -14,6 +14,7 @@ from dpcore.evaluation.descriptive.crosstab import Crosstab
 from dpcore.evaluation.descriptive.description import Describe
 from dpcore.evaluation.descriptive.inquiry import CountsInquiry, Inquiry
 from dpcore.evaluation.descriptive.result import Result
+from dpcore.evaluation.descriptive.survival import Survival
 from learner.federation import estimates_of
 from learner.release import Release
 from radobase.printing import json_text
@@ -22,7 +23,7 @@ from radobase.writing import write_durably
 
 FORMAT = "radofed-inquiry"
 FORMAT_VERSION = 1
-KINDS: dict[str, type[Inquiry]] = {kind.name: kind for kind in (Describe, Crosstab, Compare, Correlate)}
+KINDS: dict[str, type[Inquiry]] = {kind.name: kind for kind in (Describe, Crosstab, Compare, Correlate, Survival)}
 
 _OTHER = "the release answers another query than this inquiry: give the directory that the command named"
 _SUFFIX = ".inquiry.json"

@@ -16,6 +16,7 @@ from dpcore.evaluation.descriptive.description import MISSING, USUAL_CELLS, USUA
 from dpcore.evaluation.descriptive.divisions import Edges
 from dpcore.evaluation.descriptive.inquiry import CountsInquiry, Inquiry
 from dpcore.evaluation.descriptive.result import Figure, Result, Table
+from dpcore.evaluation.descriptive.survival import Survival
 from dpcore.evaluation.intervals import CellNoise
 from dpcore.numbers.rationals import upper
 from dpcore.predicates.evaluation import sums
@@ -185,10 +186,9 @@ def _expected(batch: Sequence[Predicate], schema: Schema, noise: SharedNoise, ro
     random = np.random.default_rng(0)
     drawn = [group.draw(random, _MADE_UP_ROWS) for group in schema.groups]
     bias = [np.ones((_MADE_UP_ROWS, 1))] if schema.bias else []
-    classes = schema.label.classes
-    labels = random.integers(0, classes, _MADE_UP_ROWS) if classes else random.choice([-1, 1], _MADE_UP_ROWS)
+    labels = schema.label.coding.spread(random.random(_MADE_UP_ROWS))
     usable = np.ones(_MADE_UP_ROWS, dtype=np.bool_)
-    records = Records(store(np.column_stack([*drawn, *bias])), labels.astype(np.int8), usable)
+    records = Records(store(np.column_stack([*drawn, *bias])), labels, usable, coding=schema.label.coding)
     means = np.ldexp(sums(batch, schema, records, _MADE_UP_BITS).astype(np.float64), -_MADE_UP_BITS) / _MADE_UP_ROWS
     return Estimates(
         means,
@@ -293,6 +293,20 @@ class InquiringFederation:
         asked = Compare(
             column=column, by=by, reference=reference, edges=edges or {}, confidence=confidence, together=together
         )
+        return self.inquire(asked, epsilon=epsilon, delta=delta)
+
+    def survival(
+        self,
+        *,
+        by: str | None = None,
+        edges: Edges | None = None,
+        confidence: float = 0.95,
+        together: bool = False,
+        epsilon: Fraction,
+        delta: Fraction = Fraction(1, 10**6),
+    ) -> Result:
+        """Survival curves, medians and restricted means of a label that is a time to an event, by group, and a test."""
+        asked = Survival(by=by, edges=edges or {}, confidence=confidence, together=together)
         return self.inquire(asked, epsilon=epsilon, delta=delta)
 
     def correlate(

@@ -126,6 +126,21 @@ class CompareOptions(InquiryOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SurvivalOptions(InquiryOptions):
+    """The options of `rado learner survival`."""
+
+    inquiry: ClassVar[str] = "survival"
+    by: Annotated[str | None, GROUPS] = None
+    edges: Annotated[tuple[str, ...], EDGES] = ()
+
+    def asked(self) -> "Inquiry":
+        """See `InquiryOptions`."""
+        from dpcore.evaluation.descriptive.survival import Survival
+
+        return Survival(by=self.by, edges=edges_of(self.edges), confidence=self.confidence, together=self.together)
+
+
+@dataclass(frozen=True, kw_only=True)
 class CorrelateOptions(InquiryOptions):
     """The options of `rado learner correlate`."""
 

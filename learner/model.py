@@ -18,12 +18,16 @@ from dpcore.numbers.rationals import exact_number
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.encoding import Change, changes, summed, why_unusable
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.features import Classes, Label, two_classes
+from dpcore.records.features import Target, two_classes
 from dpcore.records.schema import Schema
 from learner import export
-from learner.score_parts import Explanation, explain
+from learner.score_parts import Explanation, LinearScore, explain
+from learner.scoring import Scoring, scoring_of
 from learner.uncertainty import (
     Calibration,
+    ClassCalibration,
+    calibrated_on,
+    calibration_from,
     checked_covariance,
     covariance_from_text,
     covariance_text,
@@ -38,6 +42,7 @@ from radobase.writing import write_durably
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
 
+    from dpcore.evaluation.class_evaluation import ClassEvaluation
     from dpcore.evaluation.evaluation import Evaluation
     from learner.frame_pipeline import Unusable
 
@@ -51,11 +56,20 @@ DIGEST_BYTES = 32
 _MODEL = FileKind(with_remedy("give the file that `train` wrote, or train again", ModelError), limit_bytes=32 << 20)
 
 
+Link = Literal["identity", "log"]
+
+
+def link_of(estimator: str, target: Target) -> Link:
+    """What makes predictions of scores: of counts newton's are logarithms of rates, every other score is t."""
+    return "log" if target.coding.kind == "count" and estimator == "newton" else "identity"
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A linear classifier sign(theta . x) over rows as `schema` encodes them, mapped first if there is a feature map.
+    """A linear classifier over rows as `schema` encodes them, mapped first if there is a feature map.
 
-    Of several classes it has a row of weights for each, and predicts that of the largest score.
+    Of two classes it is sign(theta . x). Of several it has a row of weights for each, and predicts that of the largest
+    score (learner.scoring).
 
     Raises ShapeError if theta or the covariance does not fit the schema, ModelError if a value is out of range.
     """
@@ -75,7 +89,7 @@ class Model:
     """What rows are mapped by; d is then the map's."""
     covariance: NDArray[np.float64] | None = field(default=None, repr=False)
     """(d, d), of theta given what was released: noise, sampling and shrinkage; None if it is not known."""
-    calibration: Calibration | None = field(default=None, repr=False)
+    calibration: Calibration | ClassCalibration | None = field(default=None, repr=False)
     """What makes probabilities of scores, from an evaluation; None if there was none."""
 
     def __post_init__(self) -> None:
@@ -95,13 +109,24 @@ class Model:
             )
         theta.setflags(write=False)
         object.__setattr__(self, "theta", theta)
+        if self.calibration is not None:
+            self.calibration.check(self.scoring)
         if self.covariance is not None:
-            self.require_two_classes("a covariance of weights")
+            two_classes(self.schema.label, "a covariance of weights")
             object.__setattr__(self, "covariance", checked_covariance(self.covariance, len(theta)))
 
-    def require_two_classes(self, what: str) -> Label:
-        """The model's label. Raises SchemaError if it is not of two classes, which `what` needs."""
-        return two_classes(self.schema.label, what)
+    @property
+    def scoring(self) -> Scoring:
+        """What the scores say of the label."""
+        return scoring_of(self.schema.label)
+
+    @property
+    def linear_scores(self) -> tuple[LinearScore, ...]:
+        """Each score as a sum of weighted coordinates, beside the average of all: learner.scoring."""
+        return tuple(
+            LinearScore(name, weights, self.schema, self.feature_map, self.covariance)
+            for name, weights in zip(self.scoring.names, self.scoring.relative(self.theta), strict=True)
+        )
 
     def scores(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """Margins theta . x, (rows,); positive means the positive class; of several classes their scores, (rows, k).
@@ -117,9 +142,7 @@ class Model:
 
     def predicted(self, scores: NDArray[np.float64]) -> NDArray[np.int8]:
         """Labels (rows,) of scores: 1 or -1, which a score of zero has; of several classes codes from 0."""
-        if scores.ndim == 2:
-            return np.asarray(scores.argmax(axis=1), dtype=np.int8)
-        return np.where(scores > 0, np.int8(1), np.int8(-1))
+        return self.scoring.predicted(scores)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -134,25 +157,25 @@ class Model:
         return () if column is None else (column,)
 
     def contributions(self, x: NDArray[np.float64]) -> dict[tuple[str, ...], NDArray[np.float64]]:
-        """What each column, and each pair of columns of a product, adds to the scores: (rows,), by source columns.
+        """What each column, and each pair of columns of a product, adds to the scores, by source columns.
 
-        x: (rows, d), encoded by the schema. The bias is of no column, (). All add up to `scores`, up to rounding.
+        (rows,), of several classes (rows, k). x: (rows, d), encoded by the schema. The bias is of no column, (). All
+        add up to `scores`, up to rounding.
         """
-        self.require_two_classes("what a column adds to the score")
         coordinates = x if self.feature_map is None else self.feature_map.of(x)
         found: dict[tuple[str, ...], NDArray[np.float64]] = {}
-        for place, weight in enumerate(self.theta.tolist()):
+        for place, weight in enumerate(self.theta.T):
             columns = self.columns_of(place)
-            found[columns] = found.get(columns, 0.0) + coordinates[:, place] * weight
+            found[columns] = found.get(columns, 0.0) + np.multiply.outer(coordinates[:, place], weight)
         return found
 
-    def explain(self, row: Mapping[str, Any]) -> Explanation:
+    def explain(self, row: Mapping[str, Any], *, of: str | None = None) -> Explanation:
         """What each column and pair adds to the score of one row: `learner.score_parts.explain`.
 
-        row: the value of each column, in the column's units; None for an empty cell.
+        row: the value of each column, in the column's units; None for an empty cell. of: the class whose score it is,
+        if the label has several; None for the class that is predicted.
         """
-        self.require_two_classes("an explanation of the score")
-        return explain(self, row)
+        return explain(self, row, of)
 
     @property
     def digest(self) -> bytes:
@@ -162,25 +185,22 @@ class Model:
     def probabilities(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """The probability of the positive class for each score: `learner.uncertainty`, which says where it is from.
 
-        Raises ModelError if the model has scores only.
+        Of several classes the probability of each, (rows, k). Raises ModelError if the model has scores only.
         """
-        self.require_two_classes("the probability of the positive class")
         return probabilities(self, scores)
 
-    def calibrated(self, evaluation: "Evaluation") -> "Model":
-        """This model with probabilities that are calibrated on an evaluation of it: `Calibration.of`."""
-        return replace(self, calibration=Calibration.of(evaluation))
+    def calibrated(self, evaluation: "Evaluation | ClassEvaluation") -> "Model":
+        """This model with probabilities that are calibrated on an evaluation of it: `learner.uncertainty`."""
+        return replace(self, calibration=calibrated_on(evaluation))
 
     def to_sklearn(
         self, *, classes: Literal["label", "signs"] = "label", unusable: "Unusable" = "refuse"
     ) -> "Pipeline":
         """The model as a fitted scikit-learn pipeline that takes raw frames: `learner.export.to_sklearn`."""
-        self.require_two_classes("a pipeline")
         return export.to_sklearn(self, classes=classes, unusable=unusable)
 
     def to_original_units(self) -> dict[str, Any]:
         """The model in the units of the original columns, as JSON values: `learner.export.to_original_units`."""
-        self.require_two_classes("an exported model")
         return export.to_original_units(self)
 
     def save(self, path: Path) -> None:
@@ -247,7 +267,7 @@ class Model:
             held_back=exact_number(content["held_back"]) if "held_back" in content else None,
             feature_map=feature_map,
             covariance=covariance_from_text(content["covariance"], len(names)) if "covariance" in content else None,
-            calibration=Calibration.from_dict(content["calibration"]) if "calibration" in content else None,
+            calibration=calibration_from(content["calibration"]) if "calibration" in content else None,
         )
         if names != model.names:
             raise ModelError("theta's coordinates differ from those of the schema and the map; train it again")
@@ -263,7 +283,7 @@ class Predictions:
     labels: NDArray[np.int8]
     """(rows,) int8: +1, -1, or 0 without a prediction; of several classes the code, or -1 without one."""
     probabilities: NDArray[np.float64] | None = None
-    """(rows,), of the positive class, NaN without a prediction; None if the model has none."""
+    """(rows,), of the positive class, of several (rows, k), NaN without a prediction; None if the model has none."""
     changes: tuple[Change, ...] = ()
     """What the schema's policies changed in the table, by column and policy, what lost most first."""
 
@@ -284,9 +304,8 @@ def predict(model: Model, path: Any) -> Predictions:
     scores = model.scores(rows.x)
     labels = model.predicted(scores)
     scores[~usable] = math.nan
-    labels[~usable] = -1 if model.schema.label.classes else 0
-    has_chances = not model.schema.label.classes and why_no_probability(model) is None
-    chances = model.probabilities(scores) if has_chances else None
+    labels[~usable] = model.scoring.undecided
+    chances = model.probabilities(scores) if why_no_probability(model) is None else None
     return Predictions(scores, labels, chances, found)
 
 
@@ -323,8 +342,7 @@ def count_errors(model: Model, path: Any) -> Errors:
     Raises DataError as radobase.tables.tables does, also if there is no label column.
     """
     label = model.schema.label
-    known = replace(label, unlisted="zero-vector") if isinstance(label, Classes) else label
-    lenient = replace(model.schema, label=replace(known, missing="zero-vector"))
+    lenient = replace(model.schema, label=label.lenient)
     wrong = compared = rows = 0
     confusion = np.zeros((label.classes, label.classes), dtype=np.int64)
     tallies = []

@@ -33,13 +33,14 @@ Weights = NDArray[np.float64]
 def steps_of(feature_map: FeatureMap, theta: Weights, width: int, classifier: Any) -> list[tuple[str, Any]]:
     """Fitted transformers by name, in order, for a pipeline that ends with `classifier`, which gets its coefficients.
 
-    theta: (feature_map.d,). width: coordinates of an encoded row without the bias, which the first of them takes.
+    theta: (scores, feature_map.d). width: coordinates of an encoded row without the bias, which the first takes.
     """
     from sklearn.compose import ColumnTransformer
     from sklearn.preprocessing import FunctionTransformer
 
-    parts = _parts(feature_map, theta)
-    transformer = ColumnTransformer([found for part in parts for found in part.transformers()])
+    # The transformers are those of the map, whatever the weights.
+    parts = [_parts(feature_map, weights) for weights in theta]
+    transformer = ColumnTransformer([found for part in parts[0] for found in part.transformers()])
     steps = [
         # A record keeps trunc(x 2^30), which decides on which side of a knot it is, and whether it is a point mass.
         ("scale", FunctionTransformer(np.dot, kw_args={"b": float(ONE)}, validate=True)),
@@ -51,9 +52,9 @@ def steps_of(feature_map: FeatureMap, theta: Weights, width: int, classifier: An
     rows: NDArray[np.float64] = np.array([[-1.0] * width, [1.0] * width])
     for _, step in steps:
         rows = step.fit_transform(rows)
-    bias = float(theta[-1]) if feature_map.bias else 0.0
-    classifier.coef_ = np.concatenate([part.coefficients() for part in parts])[np.newaxis, :]
-    classifier.intercept_ = np.array([bias + sum(part.constant for part in parts)])
+    bias = theta[:, -1] if feature_map.bias else np.zeros(len(theta))
+    classifier.coef_ = np.array([np.concatenate([part.coefficients() for part in each]) for each in parts])
+    classifier.intercept_ = bias + np.array([sum(part.constant for part in each) for each in parts])
     classifier.n_features_in_ = classifier.coef_.shape[1]
     return steps
 
@@ -215,7 +216,6 @@ def _coordinate(term: Term) -> int:
 
 
 RULES = (
-    "margin = intercept + the sum of weight * value over `terms`; positive if margin > 0, else negative",
     "a term's value is its function minus its centre; a product is of the values of the terms at `first` and `second`",
     "line: 2 (v - lower) / (upper - lower) - 1 for the feature's value v, which must be within lower and upper",
     "hat: 1 at peak, 0 at left and beyond it, 0 at right and beyond it, linear between; null: it stays 1 on that side",
@@ -226,18 +226,13 @@ RULES = (
 )
 
 
-def exported_terms(feature_map: FeatureMap, weights: list[float], schema: Schema) -> list[dict[str, Any]]:
-    """A JSON value for each term. weights: one for each term.
+def exported_terms(feature_map: FeatureMap, schema: Schema) -> list[dict[str, Any]]:
+    """A JSON value for each term, without its weight.
 
     Raises ModelError if two knots of a hat are the same number in the units of their column.
     """
     groups = {name: group for group in schema.groups for name in group.coordinates}
-    found = []
-    for term, weight in zip(feature_map.terms, weights, strict=True):
-        # Halving is by a power of two, so that the weight stays exact.
-        common = {"centre": term.centre / ONE, "weight": weight * 0.5**term.halvings}
-        found.append({**_function(term, schema, groups), **common})
-    return found
+    return [{**_function(term, schema, groups), "centre": term.centre / ONE} for term in feature_map.terms]
 
 
 def _function(term: Term, schema: Schema, groups: dict[str, Group]) -> dict[str, Any]:

@@ -6,9 +6,11 @@ or too few parties are asked for its cohort. The error says what would work.
 
 import time
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 
+from dpcore.accounting.cohorts import MOST_PARTIES, Cohorts
 from dpcore.accounting.protection import ReleaseCost
 from dpcore.accounting.words import after_attempt, figures, theorem, within
 from dpcore.errors import ConfigurationError, PlanError
@@ -21,7 +23,7 @@ from learner.requests import GROWTH, Request
 from radobase.printing import amount, json_text
 from wire.binding import Binding, OpeningSecret
 from wire.envelopes import KEY_BYTES, Envelope, sha256
-from wire.query import MAX_QUERY_BYTES, Feature, PaillierKey, Query, setting_of
+from wire.query import MAX_QUERY_BYTES, OWN_FEATURES, Feature, PaillierKey, Query, features_of, setting_of
 from wire.query_kinds import AnyKind
 from wire.roster import Member, Roster
 
@@ -46,6 +48,8 @@ class Plan:
     """The secret of the query's binding."""
     not_asked: str = ""
     """Which parties of the roster are not asked, a sentence, empty if all are."""
+    noise_note: str = ""
+    """Whose noise the total has, if that depends on how many answer, a sentence; empty otherwise."""
     warnings: tuple[str, ...] = ()
     """Sentences if the roster, the learner's certificate or its Paillier key expires soon, or a party's key changed."""
 
@@ -87,7 +91,8 @@ class Plan:
         )
         warnings = [f"Warning: {sentence}." for sentence in self.warnings]
         others = [f"{self.not_asked}."] if self.not_asked else []
-        costs = [*self._privacy_words(), times, *self._quorum_words(), *self._retry_words()]
+        noise = [f"{self.noise_note}."] if self.noise_note else []
+        costs = [*self._privacy_words(), *noise, times, *self._quorum_words(), *self._retry_words()]
         purpose = [purpose_sentence(query.purpose)] if query.purpose else []
         return [what, *purpose, *part, size, cohort, *others, *costs, *warnings]
 
@@ -147,6 +152,7 @@ def plan_query(
     now_unix_s: float | None = None,
     question: bool = False,
     stated_rows: Mapping[str, int] | None = None,
+    understood: AbstractSet[str] = frozenset(OWN_FEATURES),
 ) -> Plan:
     """The plan of a request for parties of this roster. Nothing is sent.
 
@@ -154,6 +160,7 @@ def plan_query(
     - certificate: its signed Paillier key (learner.decryption). random: for the nonce and the opening key; None for the
       operating system's source. question: whether parties are only asked if they would accept it.
     - stated_rows: rows that parties stated with a signature, by name. Others count with the roster's lower bound.
+    - understood: the features that the coordinator and all asked parties state.
 
     Raises PlanError (SlotOverflowError if sums do not fit), ConfigurationError, SchemaError, WireError(QUERY_INVALID).
     """
@@ -165,6 +172,9 @@ def plan_query(
     max_rows = request.max_rows or sum(_most_rows(member, now.get(member.name)) for member in asked)
     stated = tuple(m for each in asked if (m := now.get(each.name, each.rows_at_least)) is not None)
     kind = _checked_kind(request, cohort_min - colluders, stated if request.epoch is None else ())
+    cohorts = Cohorts(cohort_min, cohort_min - colluders, max_parties) if max_parties <= MOST_PARTIES else None
+    kind, noise_note = _following(kind, request, cohorts, understood)
+    features = [Feature.QUESTION] * question + [Feature.COHORT_NOISE] * (kind.cohorts is not None)
     if request.epoch is not None and not kind.takes_parts:
         # What they state is about all rows, and this kind's cost depends on how many there are.
         stated = ()
@@ -190,16 +200,43 @@ def plan_query(
         created_at_unix_s=created,
         not_after_unix_s=expires,
         binding=Binding.seal(opening, asked, nonce),
-        features=(Feature.BASE.value, Feature.QUESTION.value) if question else (Feature.BASE.value,),
+        features=features_of(request.schema, *features),
         **_phases(request),
         held_back=request.held_back,
         feature_map=request.feature_map,
         purpose=request.purpose,
         epoch=request.epoch,
+        noise_of_cohort=kind.cohorts is not None,
     )
     _check_size(query)
     complete = stated if len(stated) == len(asked) else None
-    return Plan(query, key.public_key, colluders, complete, _cost(query, stated, complete), opening)
+    return Plan(
+        query, key.public_key, colluders, complete, _cost(query, stated, complete), opening, noise_note=noise_note
+    )
+
+
+def _following(
+    kind: AnyKind, request: Request, cohorts: Cohorts | None, understood: AbstractSet[str]
+) -> tuple[AnyKind, str]:
+    """The kind with the noise of the cohort that answers, if that is possible; and which noise it has, in words.
+
+    Noise for the smallest cohort protects no less, and has no feature. So it is what is asked for if one of the nodes
+    states no features, or is said to state none.
+    """
+    if kind.shares is None or (cohorts is not None and cohorts.smallest == cohorts.largest):
+        return kind, ""
+    least = "The noise is that of the smallest cohort, also if more parties answer"
+    if request.cohort_noise == "smallest":
+        return kind, least
+    if Feature.COHORT_NOISE.value not in understood:
+        return kind, f"{least}: not every node that is asked states the feature {Feature.COHORT_NOISE.value}"
+    if cohorts is None:
+        return kind, f"{least}: of more than {MOST_PARTIES} parties no other is possible"
+    try:
+        followed = kind.following(cohorts)
+    except PlanError as error:
+        return kind, f"{least}: {error}"
+    return followed, "The noise is that of the cohort that answers: the more parties, the less each of them adds"
 
 
 def _most_rows(party: Member, now: int | None) -> int:

@@ -21,14 +21,25 @@ from dpcore.predicates.expressions import Predicate, is_boolean
 from dpcore.queries.class_gradient import ClassGradientQuery
 from dpcore.queries.class_moments import ClassMomentsQuery
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
+from dpcore.queries.hazard_gradient import HazardGradientQuery
 from dpcore.queries.kind import MAX_VALUES, FractionBits, QueryKind
-from dpcore.queries.moments import LITTLE_NOISE, MomentsQuery, edge_multiplier, longest_norm, usual_norm
+from dpcore.queries.label_moments import NumberMomentsQuery
+from dpcore.queries.moments import (
+    LITTLE_NOISE,
+    MomentsQuery,
+    edge_multiplier,
+    label_multiplier,
+    longest_norm,
+    usual_norm,
+)
+from dpcore.queries.number_gradient import NumberGradientQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.designs import Design, FixedSupportDesign, GaussianDesign, dp_feat_design, joint_design, plain_design
 from dpcore.rados.support import check_support
 from dpcore.randomness.noise import SMALLEST_SHARE_SIGMA
 from dpcore.records.clipping import Basis, Clip
+from dpcore.records.coding import SIGNS
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack
 from dpcore.records.losses import LossName
@@ -40,6 +51,7 @@ from wire.request_fields import (
     DESIGNS,
     EDGE_FRACTION_BITS,
     GRADIENT_FRACTION_BITS,
+    HAZARD_FRACTION_BITS,
     MOMENT_FRACTION_BITS,
     USUAL_RADOS,
     VALUE_FRACTION_BITS,
@@ -240,13 +252,16 @@ class MomentsRequest(MomentsFields, NoisyTerms):
 
     def kind(self, honest_parties: int, party_rows: Sequence[int]) -> MomentsQuery:  # noqa: ARG002  (any sizes)
         """See `Terms`."""
-        clip = clip_of(self)
-        if self.schema.label.classes and self.norm_bound is None and self.epsilon >= LITTLE_NOISE:
+        clip, label = clip_of(self), self.schema.label
+        if label.coding != SIGNS and self.norm_bound is None and self.epsilon >= LITTLE_NOISE:
             clip = Clip(longest_norm(self.schema) if self.feature_map is None else clip.norm_bound, self.schema.bias)
         multiplier = edge_multiplier(clip.norm_bound, self.noise_fraction_bits, self.edge_weight)
         least = MomentsQuery(clip, multiplier, SMALLEST_SHARE_SIGMA)
-        if self.schema.label.classes:
-            least = ClassMomentsQuery.of(least, self.schema.label)
+        if label.classes:
+            least = ClassMomentsQuery.of(least, label)
+        elif label.coding.has_value:
+            least = replace(least, edge_multiplier=label_multiplier(clip.norm_bound, self.edge_weight))
+            least = NumberMomentsQuery.of(least, label)
         return self.calibrated(least, honest_parties)
 
 
@@ -303,6 +318,8 @@ class GradientRequest(NoisyTerms):
     """Required: the sensitivity is unbounded without it."""
     basis: Basis | None = None
     """See dpcore.queries.gradient; theta is then in its coordinates."""
+    interval_weight: int = 1
+    """Of proportional hazards: dpcore.queries.hazard_gradient."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -310,26 +327,33 @@ class GradientRequest(NoisyTerms):
             raise ConfigurationError(
                 "a gradient without a clip has no privacy bound: give clip, the clipping norm of a record's gradient"
             )
-        weights = self.d * max(1, self.schema.label.classes)
+        coding = self.schema.label.coding
+        weights = self.d * max(1, coding.classes) + coding.intervals
         if len(self.theta) != weights or not all(math.isfinite(value) for value in self.theta):
             raise ConfigurationError(
-                f"theta is not {weights} finite numbers: give one for each coordinate, and of several classes for each"
+                f"theta is not {weights} finite numbers: give one for each coordinate, of several classes for each, "
+                "and of a time to an event one for each interval first"
             )
 
     @property
     def usual_fraction_bits(self) -> int:
         """See `Terms`."""
-        return GRADIENT_FRACTION_BITS
+        return HAZARD_FRACTION_BITS if self.schema.label.coding.intervals else GRADIENT_FRACTION_BITS
 
     def kind(self, honest_parties: int, party_rows: Sequence[int]) -> GradientQuery:  # noqa: ARG002  (any sizes)
         """See `Terms`."""
         assert self.clip is not None, "a request without a clip is refused"
         theta = tuple(round(value * (1 << THETA_BITS)) for value in self.theta)
         fields = (self.loss, theta, self.clip, SMALLEST_SHARE_SIGMA, self.basis)
-        if self.schema.label.classes:
-            return self.calibrated(ClassGradientQuery(*fields, self.schema.label.classes), honest_parties)
-        least = GradientQuery(*fields)
-        return self.calibrated(least, honest_parties)
+        coding = self.schema.label.coding
+        if coding.classes:
+            return self.calibrated(ClassGradientQuery(*fields, coding.classes), honest_parties)
+        if coding.is_measured:
+            return self.calibrated(NumberGradientQuery(*fields, coding), honest_parties)
+        if coding.intervals:
+            hazards = HazardGradientQuery(*fields, coding.intervals, self.interval_weight)
+            return self.calibrated(hazards, honest_parties)
+        return self.calibrated(GradientQuery(*fields), honest_parties)
 
 
 Request = RadosRequest | MomentsRequest | StatisticRequest | GradientRequest

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
@@ -143,6 +143,42 @@ def _values(hat: Hat, at: list[int]) -> NDArray[np.float64]:
 Matrix = NDArray[np.float64]
 
 
+class Linear(Protocol):
+    """A score that is theta . x over encoded rows, mapped first if there is a map."""
+
+    @property
+    def theta(self) -> Matrix:
+        """(d,)."""
+        ...
+
+    @property
+    def schema(self) -> Schema:
+        """How columns become coordinates."""
+        ...
+
+    @property
+    def feature_map(self) -> FeatureMap | None:
+        """What rows are mapped by; theta is then over its coordinates."""
+        ...
+
+    @property
+    def covariance(self) -> Matrix | None:
+        """(d, d), of theta; None if it is not known."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class LinearScore:
+    """One score of a model."""
+
+    name: str
+    """What it speaks for: a class."""
+    theta: Matrix
+    schema: Schema
+    feature_map: FeatureMap | None
+    covariance: Matrix | None
+
+
 @dataclass(frozen=True, eq=False)
 class Source:
     """A group, the place of its first coordinate in the schema, and how its values are taken to spread."""
@@ -231,8 +267,8 @@ class ScorePart:
         return self.functions.of(x)[:, -len(self.places) :]
 
 
-def parts_of(model: "Model") -> tuple[ScorePart, ...]:
-    """The parts of a model: of each feature in the schema's order, then of each pair with products."""
+def parts_of(model: Linear) -> tuple[ScorePart, ...]:
+    """The parts of a score: of each feature in the schema's order, then of each pair with products."""
     sources, of_coordinate = _sources(model.schema, model.feature_map)
     places: dict[tuple[int, ...], list[int]] = {(number,): [] for number in range(len(sources))}
     for place in range(len(model.theta)):
@@ -251,7 +287,7 @@ def parts_of(model: "Model") -> tuple[ScorePart, ...]:
     )
 
 
-def intercept_of(model: "Model", parts: tuple[ScorePart, ...]) -> tuple[float, NDArray[np.float64]]:
+def intercept_of(model: Linear, parts: tuple[ScorePart, ...]) -> tuple[float, NDArray[np.float64]]:
     """What remains of the score at the parts' means, and the weights (d,) of theta that it is the sum of."""
     weights = np.zeros(len(model.theta))
     for part in parts:
@@ -272,7 +308,7 @@ def _sources(schema: Schema, feature_map: FeatureMap | None) -> tuple[list[Sourc
     return sources, of_coordinate
 
 
-def _centred(model: "Model", source: Source, places: list[int]) -> Source:
+def _centred(model: Linear, source: Source, places: list[int]) -> Source:
     """A category's source whose levels that are not measurable have no share, so that their noise moves no other.
 
     places: of its coordinates in theta. Levels are left out, the least known first, until all differ measurably from
@@ -296,7 +332,7 @@ def _centred(model: "Model", source: Source, places: list[int]) -> Source:
     return source
 
 
-def _features(model: "Model", place: int, of_coordinate: list[int]) -> tuple[int, ...]:
+def _features(model: Linear, place: int, of_coordinate: list[int]) -> tuple[int, ...]:
     """The numbers of the features that a coordinate of theta is a function of, ascending: none for the bias."""
     if model.feature_map is None:
         return (of_coordinate[place],) if place < len(of_coordinate) else ()
@@ -349,7 +385,7 @@ class Explanation:
 
     score: float
     label: int
-    """+1, -1, or 0 without a prediction."""
+    """+1, -1, or 0 without a prediction; of several classes the code that is predicted, or -1 without one."""
     intercept: float
     contributions: tuple[Contribution, ...]
     """The largest first."""
@@ -357,18 +393,27 @@ class Explanation:
     """Why there is no prediction: the column and its policy."""
     changes: tuple[Change, ...] = ()
     """What the schema's policies changed in the row."""
+    of: str = ""
+    """What the score speaks for: the positive class, or one of several."""
+    scores: tuple[tuple[str, float], ...] = ()
+    """All scores of the row by what they speak for, of several classes beside their average."""
 
 
-def explain(model: "Model", row: Mapping[str, Any]) -> Explanation:
+def explain(model: "Model", row: Mapping[str, Any], of: str | None = None) -> Explanation:
     """What each column and pair adds to the score of a row, beside its mean (learner.score_parts).
+
+    of: the class whose score it is, of several; None for the one that is predicted. Scores of several classes are
+    beside their average (learner.scoring).
 
     row: the value of each column, in the column's units, as a table for predictions has it; None for an empty cell.
     Columns that the schema does not name are ignored.
 
     Raises:
         DataError: a column is absent, or the schema refuses a value, as `learner.model.predict` says.
-        ConfigurationError: the row is no mapping, or a value is of a type that no table has.
+        ConfigurationError: the row is no mapping, a value is of a type that no table has, or no score is for `of`.
     """
+    scoring = model.scoring
+    place = 0 if of is None else scoring.place_of(of)
     if not isinstance(row, Mapping):
         raise ConfigurationError(f"the row is {type(row).__name__}: give a mapping from columns to values")
     try:
@@ -379,15 +424,22 @@ def explain(model: "Model", row: Mapping[str, Any]) -> Explanation:
         ) from error
     rows = read_rows(ArrowTable(table, "the row"), model.schema)
     x = rows.x
-    parts, found = parts_of(model), changes(model.schema, rows.tallies, 1)
-    intercept = intercept_of(model, parts)[0]
+    found = changes(model.schema, rows.tallies, 1)
+    label = int(scoring.predicted(model.scores(x))[0]) if rows.usable[0] else scoring.undecided
+    if of is None and len(scoring.names) > 1 and rows.usable[0]:
+        place = scoring.codes.index(label)
+    scores = model.linear_scores
+    score = scores[place]
+    parts = parts_of(score)
+    intercept = intercept_of(score, parts)[0]
     if not rows.usable[0]:
-        return Explanation(math.nan, 0, intercept, (), main_cause(found), found)
+        return Explanation(math.nan, label, intercept, (), main_cause(found), found, score.name)
     adds: dict[tuple[str, ...], float] = {}
     for part in parts:
-        value = float(part.basis(x)[0] @ model.theta[list(part.places)])
+        value = float(part.basis(x)[0] @ score.theta[list(part.places)])
         adds[part.columns] = adds.get(part.columns, 0.0) + value
-    score = float(model.scores(x)[0])
+    coordinates = x if model.feature_map is None else model.feature_map.of(x)
+    values = tuple((each.name, float((coordinates @ each.theta)[0])) for each in scores)
     ranked = sorted(adds.items(), key=lambda each: -abs(each[1]))
-    label = int(np.where(score > 0, 1, -1))
-    return Explanation(score, label, intercept, tuple(Contribution(*each) for each in ranked), changes=found)
+    contributions = tuple(Contribution(*each) for each in ranked)
+    return Explanation(values[place][1], label, intercept, contributions, "", found, score.name, values)

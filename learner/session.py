@@ -172,6 +172,7 @@ class Session:
             certificate=certificate,
             stated_rows=self._state.rows_stated(roster),
             question=question,
+            understood=coordinator.intersection(*(own or frozenset() for own in stated.values())),
         )
         if Feature.BASE not in coordinator:
             raise WireError(Code.FEATURE_MISSING, too_old("The coordinator"))

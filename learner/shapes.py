@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError, ModelError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.records.feature_map import in_units
-from dpcore.records.features import RealFeature, nearest, two_classes
+from dpcore.records.features import RealFeature, nearest
 from dpcore.records.schema import Schema
-from learner.score_parts import ScorePart, Source, intercept_of, parts_of
+from learner.score_parts import Linear, LinearScore, ScorePart, Source, intercept_of, parts_of
 from learner.uncertainty import half_widths, measurable
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class Shapes:
     ranked: tuple[Shape, ...]
     """The largest first."""
     label: str
-    """What a score above 0 says."""
+    """What the score speaks for: of two classes the positive one, which a score above 0 says; else one of them."""
     is_stated: bool
     """Whether the feature map states how values spread."""
     mapped: bool
@@ -219,11 +219,26 @@ def _at(at: At) -> dict[str, Any]:
     return {**found, "measurable": at.measurable}
 
 
-def shapes_of(model: "Model") -> Shapes:
+def shapes_of(model: "Model", of: str | None = None) -> Shapes:
     """The shapes of a model, linear or with a feature map. Needs no rows.
 
-    Raises ModelError if what a value adds, or its band, is too large for a double.
+    of: the class whose score they add to, which a label of several classes needs: beside the average of all classes.
+
+    Raises ModelError if what a value adds, or its band, is too large for a double, ConfigurationError if no score is
+    for `of`, or several are and none is chosen.
     """
+    names = model.scoring.names
+    if of is None and len(names) > 1:
+        raise ConfigurationError(f"the model has a score for each of {len(names)} classes: give one, of={names[0]!r}")
+    return _of_score(model.linear_scores[0 if of is None else model.scoring.place_of(of)])
+
+
+def every_shapes(model: "Model") -> tuple[Shapes, ...]:
+    """The shapes of each score of a model, as `shapes_of` has them."""
+    return tuple(map(_of_score, model.linear_scores))
+
+
+def _of_score(model: LinearScore) -> Shapes:
     parts = parts_of(model)
     with np.errstate(over="ignore", invalid="ignore"):
         intercept, weights = intercept_of(model, parts)
@@ -237,14 +252,14 @@ def shapes_of(model: "Model") -> Shapes:
         intercept=intercept,
         intercept_band=band,
         ranked=tuple(sorted(found, key=lambda shape: (-shape.size, len(shape.features)))),
-        label=" or ".join(two_classes(model.schema.label, "a picture of shapes").positive),
+        label=model.name,
         is_stated=any(source.spread.is_stated for part in parts for source in part.sources),
         mapped=model.feature_map is not None,
         has_bands=model.covariance is not None,
     )
 
 
-def band_of(model: "Model", part: ScorePart, x: Matrix) -> list[float | None]:
+def band_of(model: Linear, part: ScorePart, x: Matrix) -> list[float | None]:
     """The half-width of a part's band for each row of x as the schema encodes it; None if there is none."""
     if model.covariance is None:
         return [None] * len(x)
@@ -253,7 +268,7 @@ def band_of(model: "Model", part: ScorePart, x: Matrix) -> list[float | None]:
     return [width if is_measurable else None for width, is_measurable in found]
 
 
-def _shape(model: "Model", part: ScorePart) -> Shape:
+def _shape(model: Linear, part: ScorePart) -> Shape:
     rows, shares = part.nodes
     weights = model.theta[list(part.places)]
     size = float(np.sqrt(shares @ np.square(part.basis(rows) @ weights)))
@@ -280,7 +295,7 @@ def _shape(model: "Model", part: ScorePart) -> Shape:
 
 
 def _curve(
-    model: "Model",
+    model: Linear,
     part: ScorePart,
     source: Source,
     bounds: tuple[float, float],
@@ -306,7 +321,7 @@ def _curve(
     return Curve(*shape, tuple(ats(drawn, beside)), tuple(masses), *bounds, marks, source.number)
 
 
-def _ats(model: "Model", part: ScorePart, values: Sequence[float | str], coordinates: tuple[Matrix, ...]) -> list[At]:
+def _ats(model: Linear, part: ScorePart, values: Sequence[float | str], coordinates: tuple[Matrix, ...]) -> list[At]:
     if not values:
         return []
     x = part.rows(coordinates)

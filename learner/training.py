@@ -4,6 +4,7 @@ Training on a release is post-processing and costs no privacy.
 """
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,12 +17,13 @@ from dpcore.declared import values_of
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.moments_discriminant import synthetic_rados as draw_synthetic
 from dpcore.numbers.processors import one_blas_thread
-from dpcore.records.features import two_classes
+from dpcore.rados.distribution import ClassMoments
+from dpcore.records.features import several_classes, two_classes
 from dpcore.records.held_back import Part
 from dpcore.records.schema import Schema
 from learner.epoch_releases import EpochReleases
-from learner.estimators import FROM_RELEASES, SEVERAL_CLASSES, class_of, make_estimator, several_classes_refused
-from learner.federation import AnswerSource, BudgetedOracle, Federation
+from learner.estimators import FROM_RELEASES, class_of, make_estimator, refused_by_name
+from learner.federation import Answer, AnswerSource, BudgetedOracle, Federation
 from learner.model import Model
 from learner.release import Release
 from learner.uncertainty import MOST_COORDINATES
@@ -29,6 +31,8 @@ from radobase.options import named_options, training_part
 from wire.query import Query
 from wire.request_fields import AskedTerms, TrainOptions
 
+CERTAIN = 3.0
+"""A class whose rows are fewer than so many standard deviations of the noise may have none."""
 _DOMAIN = b"rado.v1/releases\0"
 
 
@@ -61,10 +65,15 @@ def train(release: Sample, estimator_name: str, *, synthetic_rados: int | None =
     return model_of(estimator, release, estimator_name)
 
 
+def learns(estimator_name: str, schema: Schema) -> bool:
+    """Whether the estimator learns the schema's label."""
+    return refused_by_name(estimator_name, schema.label) is None
+
+
 def check_learns(estimator_name: str, schema: Schema) -> None:
     """Raise ConfigurationError, before anything is asked, if the estimator does not learn the schema's label."""
-    if schema.label.classes and estimator_name not in SEVERAL_CLASSES:
-        raise ConfigurationError(several_classes_refused(estimator_name, schema.label))
+    if (sentence := refused_by_name(estimator_name, schema.label)) is not None:
+        raise ConfigurationError(sentence)
 
 
 def model_of(estimator: Any, release: Sample, estimator_name: str) -> Model:
@@ -145,6 +154,30 @@ def model_of_answers(estimator: Any, oracle: BudgetedOracle, estimator_name: str
         feature_map,
         _covariance_of(estimator),
     )
+
+
+def warning_of(estimator: Any, answers: Sequence[Answer] | Sample) -> str | None:
+    """What to know of a model: the estimator's own warning, and classes of the label that the noise hides.
+
+    answers: what it was trained on, asked or released.
+    """
+    found = [warning] if (warning := getattr(estimator, "warning_", None)) else []
+    sums = [answers] if isinstance(answers, Sample) else [one for one in answers if isinstance(one, Sample)]
+    first = next((one for one in sums if one.query.kind.learned_as == "moments"), None)
+    if first is not None and isinstance(moments := first.moments, ClassMoments):
+        label = several_classes(first.schema.label, "a sum for each class")
+        width = CERTAIN * moments.sum_noise
+        hidden = [
+            f"{name!r} at most about {math.ceil(max(size, 0.0) + width)}"
+            for name, size in zip(label.values, moments.class_sums[:, -1].tolist(), strict=True)
+            if size < max(1.0, width)
+        ]
+        if hidden:
+            found.append(
+                f"the noise hides how many of {moments.rows} rows some classes have, and whether they have any: "
+                f"{', '.join(hidden)}. The model says little about them"
+            )
+    return "; ".join(found) or None
 
 
 def digest_of(oracle: BudgetedOracle) -> bytes:

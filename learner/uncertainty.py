@@ -1,10 +1,12 @@
-"""How sure a model is: probabilities of the positive class from scores, and the covariance of its weights.
+"""How sure a model is: probabilities from scores, and the covariance of its weights.
 
-A probability is by the logistic link, or calibrated on an evaluation.
+A probability is by the link of the label's scores (learner.scoring), or calibrated on an evaluation.
 
     logistic      1 / (1 + exp(-score)), if the training makes scores log odds under its assumptions. Whether they hold
                   on the parties' rows was not measured.
-    calibrated    what an evaluation counted: the share of positive rows by score (`Calibration`).
+    softmax       the same of several classes.
+    calibrated    what an evaluation counted: the share of positive rows by score (`Calibration`), or the share of each
+                  class by the predicted class (`ClassCalibration`).
     none          scores of any other training are no log odds, and the link would be a wrong claim.
 
 Calibration is post-processing of a release and costs no privacy.
@@ -13,7 +15,7 @@ Calibration is post-processing of a release and costs no privacy.
 import base64
 import binascii
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +23,19 @@ from numpy.typing import NDArray
 from dpcore.errors import ModelError, ShapeError
 from dpcore.estimators.errors_of_weights import MEASURABLE, PRIOR_DEVIATION
 from dpcore.records.schema import Schema
-from learner.estimators import LOG_ODDS, OTHER_SCORES
+from learner.estimators import OTHER_SCORES
+from learner.scoring import OneScore, ScoreOfEachClass, Scoring
 
 if TYPE_CHECKING:
+    from dpcore.evaluation.class_evaluation import ClassEvaluation
     from dpcore.evaluation.evaluation import Evaluation
 
 
 Floats = NDArray[np.float64]
+
+_NO_LINK = "a margin is no log odds: there are no probabilities"
+_ROUNDING = 1e-9
+"""How far probabilities that add up to 1 may be from it."""
 
 _CERTAIN = 4.0
 """A bin must have this many standard deviations of the noise on a cell, or its share is not used."""
@@ -37,6 +45,10 @@ _CERTAIN = 4.0
 class Calibration:
     """A monotone map from scores to probabilities: linear between knots, constant outside them. Raises ModelError."""
 
+    rule: ClassVar[str] = (
+        "probability of positive: linear in the margin between `margins` and their `probabilities`; outside them that "
+        "of the nearest"
+    )
     scores: Floats
     probabilities: Floats
     """(k,), k >= 2, ascending, scores strictly, probabilities between 0 and 1."""
@@ -85,9 +97,23 @@ class Calibration:
         )
         return cls(middles[known], fitted, words)
 
+    def check(self, scoring: Scoring) -> None:
+        """Raise ModelError if it is not about such scores."""
+        if not isinstance(scoring, OneScore):
+            raise ModelError("the calibration is of one score, and the model has several; evaluate it again")
+
     def of_scores(self, scores: Floats) -> Floats:
         """The probability of each score; NaN stays NaN."""
         return np.asarray(np.interp(scores, self.scores, self.probabilities))
+
+    def of_margins(self, margins: Floats) -> Floats:
+        """The same for both classes, (rows, 2), from the margins of a scikit-learn classifier."""
+        positive = self.of_scores(margins)
+        return np.column_stack([1.0 - positive, positive])
+
+    def exported(self) -> dict[str, Any]:
+        """For JSON of an exported model."""
+        return {"margins": self.scores.tolist(), "probabilities": self.probabilities.tolist()}
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -101,6 +127,100 @@ class Calibration:
     def from_dict(cls, content: dict[str, Any]) -> Self:
         """The calibration with this `to_dict`."""
         return cls(np.array(content["scores"]), np.array(content["probabilities"]), str(content["words"]))
+
+
+@dataclass(frozen=True, eq=False)
+class ClassCalibration:
+    """The probability of each class by the class that is predicted: columns of a confusion matrix. Raises ModelError.
+
+    It says how often a prediction is right, and does not tell apart rows of which the same class is predicted.
+    """
+
+    rule: ClassVar[str] = (
+        "probability of a class: at its place in that row of `shares` whose place is that of the largest score"
+    )
+    shares: Floats
+    """(k, k): for each predicted class the probability of each class, above 0; a row adds up to 1."""
+    words: str
+    """What was measured, in a sentence."""
+
+    def __post_init__(self) -> None:
+        shares = np.array(self.shares, dtype=np.float64)
+        if shares.ndim != 2 or shares.shape[0] != shares.shape[1] or len(shares) < 2:
+            raise ModelError("a calibration of classes has a probability of each for each; evaluate again")
+        if not ((shares > 0).all() and (np.abs(shares.sum(axis=1) - 1.0) < _ROUNDING).all()):
+            raise ModelError("a calibration's probabilities must be above 0 and add up to 1; evaluate again")
+        shares.setflags(write=False)
+        object.__setattr__(self, "shares", shares)
+
+    @classmethod
+    def of(cls, evaluation: "ClassEvaluation") -> Self:
+        """The shares of the classes among the rows of each predicted class, after a row of each class was added.
+
+        Predicted classes whose rows are lost in the noise are taken together; if these are lost too, the shares of all
+        rows stand for them. Raises ModelError if all are lost.
+        """
+        cells = np.maximum(evaluation.confusion.T, 0.0)
+        k, least = len(cells), max(1.0, _CERTAIN * evaluation.deviation * np.sqrt(len(cells)))
+        known = evaluation.confusion.sum(axis=0) >= least
+        if not known.any():
+            raise ModelError(
+                "the noise hides how many rows are predicted to be of which class, so nothing can be calibrated on "
+                "this evaluation: evaluate with a larger epsilon"
+            )
+        others = evaluation.confusion[:, ~known].sum(axis=1)
+        instead = np.maximum(others if others.sum() >= least else evaluation.confusion.sum(axis=1), 0.0)
+        counts = np.where(known[:, np.newaxis], cells, instead) + 1.0
+        hidden = [name for name, is_known in zip(evaluation.classes, known, strict=True) if not is_known]
+        whose = "rows that it was not trained on" if evaluation.unseen else "rows that it may have been trained on"
+        words = (
+            f"calibrated on an evaluation over about {evaluation.confusion.sum():.0f} {whose}: for each predicted "
+            f"class the shares of all {k} classes; noise on a count: {evaluation.deviation:.3g} rows"
+        )
+        if hidden:
+            used = "those of such predictions together" if others.sum() >= least else "those of all rows"
+            where = " or ".join(map(repr, hidden))
+            words += f"; the noise hides the shares where {where} is predicted, and {used} stand for them"
+        return cls(counts / counts.sum(axis=1, keepdims=True), words)
+
+    def check(self, scoring: Scoring) -> None:
+        """Raise ModelError if it is not about such scores."""
+        if not isinstance(scoring, ScoreOfEachClass) or len(scoring.names) != len(self.shares):
+            raise ModelError("the calibration is not of the model's classes; evaluate it again")
+
+    def of_scores(self, scores: Floats) -> Floats:
+        """The probabilities (rows, k) of rows with these scores (rows, k); NaN stays NaN."""
+        found: Floats = self.shares[np.nan_to_num(scores).argmax(axis=1)]
+        return np.where(np.isnan(scores), np.nan, found)
+
+    def of_margins(self, margins: Floats) -> Floats:
+        """The same from the margins of a scikit-learn classifier, which has one for two classes."""
+        return self.of_scores(margins if margins.ndim == 2 else np.column_stack([np.zeros(len(margins)), margins]))
+
+    def exported(self) -> dict[str, Any]:
+        """For JSON of an exported model."""
+        return {"shares": self.shares.tolist()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"shares": self.shares.tolist(), "words": self.words}
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Self:
+        """The calibration with this `to_dict`."""
+        return cls(np.array(content["shares"]), str(content["words"]))
+
+
+def calibrated_on(evaluation: "Evaluation | ClassEvaluation") -> Calibration | ClassCalibration:
+    """The calibration on an evaluation. Raises ModelError as `of` of both does."""
+    from dpcore.evaluation.evaluation import Evaluation  # noqa: PLC0415  (slow to import)
+
+    return Calibration.of(evaluation) if isinstance(evaluation, Evaluation) else ClassCalibration.of(evaluation)
+
+
+def calibration_from(content: dict[str, Any]) -> Calibration | ClassCalibration:
+    """The calibration with this `to_dict`."""
+    return (ClassCalibration if "shares" in content else Calibration).from_dict(content)
 
 
 class Scored(Protocol):
@@ -117,8 +237,13 @@ class Scored(Protocol):
         ...
 
     @property
-    def calibration(self) -> Calibration | None:
+    def calibration(self) -> Calibration | ClassCalibration | None:
         """What makes probabilities of scores, if it was measured."""
+        ...
+
+    @property
+    def scoring(self) -> Scoring:
+        """What the scores say."""
         ...
 
 
@@ -126,10 +251,11 @@ def why_no_probability(model: Scored) -> str | None:
     """Why the model has scores and no probabilities, and what to do; None if it has some."""
     if model.calibration is not None:
         return None
-    if model.estimator in LOG_ODDS and (model.schema.bias or model.estimator != "moments-discriminant"):
+    log_odds = model.scoring.log_odds
+    if model.estimator in log_odds and (model.schema.bias or model.estimator != "moments-discriminant"):
         return None
     why = OTHER_SCORES.get(model.estimator, "nothing is known about its scores")
-    if model.estimator in LOG_ODDS:
+    if model.estimator in log_odds:
         why = "its schema has no bias, so its scores are those of least squares"
     return (
         f"a model of {model.estimator} has scores and no probabilities: {why}. To calibrate it on the parties' rows, "
@@ -138,14 +264,17 @@ def why_no_probability(model: Scored) -> str | None:
 
 
 def probabilities(model: Scored, scores: Floats) -> Floats:
-    """The probability of the positive class for each score. Raises ModelError if the model has none."""
+    """The probability of the positive class for each score, of several classes (rows, k).
+
+    scores: NaN stays NaN. Raises ModelError if the model has no probabilities.
+    """
     if (why := why_no_probability(model)) is not None:
         raise ModelError(why)
     if model.calibration is not None:
         return model.calibration.of_scores(scores)
     found = np.full(scores.shape, np.nan)
-    known = ~np.isnan(scores)
-    found[known] = np.exp(-np.logaddexp(0.0, -scores[known]))
+    known = ~np.isnan(scores) if scores.ndim == 1 else ~np.isnan(scores).any(axis=1)
+    found[known] = model.scoring.by_link(scores[known])
     return found
 
 
@@ -156,21 +285,24 @@ def probability_in_words(model: Scored) -> str:
     if (why := why_no_probability(model)) is not None:
         return why
     return (
-        f"by the model's logistic link, 1 / (1 + exp(-margin)), not measured: {LOG_ODDS[model.estimator]}, and how "
-        "well that fits is not known before an evaluation"
+        f"by {model.scoring.link_in_words}, not measured: {model.scoring.log_odds[model.estimator]}, and how well that "
+        "fits is not known before an evaluation"
     )
 
 
-def probability_of(model: Scored) -> dict[str, Any]:
-    """For JSON: `kind`, `in_words`, and the knots of a calibration."""
+def probability_rule(model: Scored) -> str:
+    """How to make probabilities of scores, as an exported model states it."""
     if model.calibration is not None:
-        return {"kind": "calibrated", "in_words": probability_in_words(model), **_knots(model.calibration)}
-    kind = "logistic" if why_no_probability(model) is None else "none"
+        return model.calibration.rule
+    return model.scoring.link_rule if why_no_probability(model) is None else _NO_LINK
+
+
+def probability_of(model: Scored) -> dict[str, Any]:
+    """For JSON: `kind`, `in_words`, and what a calibration says."""
+    if model.calibration is not None:
+        return {"kind": "calibrated", "in_words": probability_in_words(model), **model.calibration.exported()}
+    kind = model.scoring.link if why_no_probability(model) is None else "none"
     return {"kind": kind, "in_words": probability_in_words(model)}
-
-
-def _knots(calibration: Calibration) -> dict[str, list[float]]:
-    return {"margins": calibration.scores.tolist(), "probabilities": calibration.probabilities.tolist()}
 
 
 # The covariance of a model's weights: how it is checked, and how a model's file states it.

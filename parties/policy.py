@@ -267,12 +267,15 @@ def check_query(policy: Policy, opened: OpenedQuery, roster: Roster, own_name: s
         raise WireError(
             Code.POLICY_COHORT, f"cohort_min is {query.cohort_min} and this party's policy requires {needed}."
         )
+    asked = sum(query.asks(member.name) for member in roster.parties)
     possible = policy.count_accepted(roster, own_name, (m.name for m in roster.parties if query.asks(m.name)))
     if possible < needed:
         raise WireError(
             Code.POLICY_COHORT,
             f"This party accepts {possible} members of those that are asked, and its policy requires {needed}.",
         )
+    # Later, with a cohort, the others would have to pay for an attempt that this party refuses.
+    _check_strangers(policy, query, asked - possible)
 
 
 def _check_limits(limits: PolicyLimits, query: Query) -> None:
@@ -293,12 +296,33 @@ def _check_limits(limits: PolicyLimits, query: Query) -> None:
             raise WireError(Code.POLICY_LIMITS, f"{name} is {float(value):g} and the limit is {float(limit):g}.")
 
 
-def check_cohort(policy: Policy, roster: Roster, own_name: str, members: Iterable[str], honest_parties: int) -> None:
+def check_cohort(policy: Policy, roster: Roster, own_name: str, members: Iterable[str], query: Query) -> None:
     """Refuse a cohort with too few members that this party accepts. members: names, each once.
 
-    The cohort may have other members, but they do not count. Raises WireError(POLICY_COHORT).
+    The cohort may have other members, but they do not count. If the noise follows the cohort, they count as colluding.
+    Raises WireError(POLICY_COHORT).
     """
-    needed = policy.members_needed(honest_parties)
-    counted = policy.count_accepted(roster, own_name, members)
+    names = tuple(members)
+    needed = policy.members_needed(query.honest_parties)
+    counted = policy.count_accepted(roster, own_name, names)
     if counted < needed:
         raise WireError(Code.POLICY_COHORT, f"This party accepts {counted} of its members and requires {needed}.")
+    _check_strangers(policy, query, len(names) - counted)
+
+
+def _check_strangers(policy: Policy, query: Query, strangers: int) -> None:
+    """Refuse noise that follows the cohort if more of its members may collude than the noise allows for.
+
+    The honest ones' noise suffices if all but c of N parties are honest. Of those that this party has not accepted none
+    need be, nor of the others as many as its policy assumes. Noise for the smallest cohort counts h parties instead,
+    whoever else takes part (`Policy.members_needed`).
+    """
+    if query.kind.cohorts is None:
+        return
+    allowed, colluders = query.kind.cohorts.colluders, strangers + policy.assumed_colluders
+    if colluders > allowed:
+        raise WireError(
+            Code.POLICY_COHORT,
+            f"Its noise follows the cohort and allows for {allowed} that collude. This party has not accepted "
+            f"{strangers}, and its policy assumes {policy.assumed_colluders} more.",
+        )

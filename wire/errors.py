@@ -295,7 +295,8 @@ CATALOGUE: dict[Code, Entry] = {
         _S.PERMISSION_DENIED,
         "The cohort is smaller than the party's policy allows.",
         "Raise cohort_min if the party accepts so many members of the roster; otherwise its data officer accepts more "
-        "of them, or lowers smallest_cohort and assumed_colluders.",
+        "of them, or lowers smallest_cohort and assumed_colluders. If some parties have not accepted all others, raise "
+        "colluders, or ask with --cohort-noise smallest.",
         6,
     ),
     Code.POLICY_LIMITS: Entry(

@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, ClassVar, cast
 
+from dpcore.accounting.cohorts import Cohorts
 from dpcore.accounting.protection import Setting
 from dpcore.errors import PlanError, RadofedError, SchemaError, SlotOverflowError
 from dpcore.numbers.fixed_point import Encoding, check_fits
@@ -48,10 +49,25 @@ class Feature(StrEnum):
     """Everything that version 0.3.0 can do. Every query names it."""
     QUESTION = "question"
     """The query only asks whether parties would accept it: none reserves or charges."""
+    NUMBERS = "numbers"
+    """The schema's label is a number or a count."""
+    EVENT_TIMES = "event-times"
+    """The schema's label is a time to an event."""
+    COHORT_NOISE = "cohort-noise"
+    """The noise is that of the cohort that answers (dpcore.accounting.cohorts)."""
 
 
 OWN_FEATURES: tuple[str, ...] = tuple(sorted(feature.value for feature in Feature))
 """The features of a node of this version."""
+
+
+def features_of(schema: Schema, *others: Feature) -> tuple[str, ...]:
+    """The features of a query with this schema. others: that it has besides, whatever its schema."""
+    coding = schema.label.coding
+    used = [Feature.BASE, *others]
+    used += [Feature.NUMBERS] if coding.is_measured else []
+    used += [Feature.EVENT_TIMES] if coding.intervals else []
+    return tuple(sorted(feature.value for feature in used))
 
 
 def check_features(names: Iterable[str]) -> tuple[str, ...]:
@@ -193,6 +209,8 @@ class Query(Wire[query_pb2.Query]):
     """What the learner says that the answer is for, which nothing checks; empty without one."""
     epoch: str | None = None
     """Of the rows that it is about, by name; None for all rows."""
+    noise_of_cohort: bool = False
+    """Whether the noise is that of the cohort that answers; otherwise every share is for the smallest one."""
 
     def __post_init__(self) -> None:
         checks = {
@@ -211,7 +229,15 @@ class Query(Wire[query_pb2.Query]):
             EPOCH_RULE: self.epoch is None or is_epoch(self.epoch),
             "its kind takes a feature map": self.feature_map is None or self.kind.takes_maps,
             "its predicates are about its feature map": self.kind.is_about(self.feature_map),
+            "noise_of_cohort has its feature": self.noise_of_cohort == (Feature.COHORT_NOISE in self.features),
+            "its kind's noise follows its cohorts": self.kind.cohorts == self._followed(),
             f"the query's total has at most {MAX_VALUES} values": self.length <= MAX_VALUES,
+            f"a query about a number or a count names the feature {Feature.NUMBERS.value}": (
+                Feature.NUMBERS.value in self.features or not self.schema.label.coding.is_measured
+            ),
+            f"a query about a time to an event names the feature {Feature.EVENT_TIMES.value}": (
+                Feature.EVENT_TIMES.value in self.features or not self.schema.label.coding.intervals
+            ),
         } | {
             f"{name} is from 1 to {MAX_PHASE_S}": 1 <= value <= MAX_PHASE_S
             for name, value in (
@@ -233,6 +259,17 @@ class Query(Wire[query_pb2.Query]):
             raise WireError(Code.ENCODING_OVERFLOW, str(error)) from error
         except (PlanError, SchemaError) as error:
             raise WireError(Code.QUERY_INVALID, str(error)) from error
+
+    def _followed(self) -> Cohorts | None:
+        """The cohorts that its noise follows, if it does; its sizes are checked by other rules."""
+        if not self.noise_of_cohort or not 1 <= self.honest_parties <= self.cohort_min <= self.max_parties:
+            return None
+        return Cohorts(self.cohort_min, self.honest_parties, self.max_parties)
+
+    def honest_of(self, parties: int) -> int:
+        """How many of a cohort of so many parties are counted as honest."""
+        cohorts = self.kind.cohorts
+        return self.honest_parties if cohorts is None else cohorts.honest_of(cohorts.nearest(parties))
 
     @property
     def is_question(self) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from dpcore.accounting.cohorts import Cohorts
 from dpcore.accounting.local_response import LocalResponse
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, NoiseShares
 from dpcore.errors import ConfigurationError, PlanError, SchemaError
@@ -16,8 +17,11 @@ from dpcore.predicates.expressions import (
     Equals,
     Flag,
     FormCoordinates,
+    LabelAbove,
+    LabelAtLeast,
     LabelClass,
     LabelIs,
+    LabelShare,
     NonNegative,
     Not,
     Or,
@@ -26,7 +30,10 @@ from dpcore.predicates.expressions import (
 from dpcore.queries.class_gradient import ClassGradientQuery
 from dpcore.queries.class_moments import ClassMomentsQuery
 from dpcore.queries.gradient import GradientQuery
+from dpcore.queries.hazard_gradient import HazardGradientQuery
+from dpcore.queries.label_moments import NumberMomentsQuery
 from dpcore.queries.moments import MomentsQuery
+from dpcore.queries.number_gradient import NumberGradientQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.designs import (
@@ -129,10 +136,6 @@ class _Writer:
         match predicate:
             case Constant(value):
                 node.constant = value
-            case LabelIs(positive):
-                node.label_is_positive = positive
-            case LabelClass(value):
-                node.label_class = self._classes.index(value)
             case Flag(feature):
                 node.flag = self._features[feature]
             case Equals(feature, value):
@@ -146,6 +149,21 @@ class _Writer:
             case Clipped(form, scale):
                 self._form(form, node.clipped.form)
                 node.clipped.scale = scale
+            case _:
+                self._label(predicate, node)
+
+    def _label(self, predicate: Predicate, node: query_pb2.PredicateNode) -> None:
+        match predicate:
+            case LabelIs(positive):
+                node.label_is_positive = positive
+            case LabelClass(value):
+                node.label_class = self._classes.index(value)
+            case LabelAtLeast(bound):
+                node.label_at_least.CopyFrom(rational_to_proto(bound))
+            case LabelAbove(bound):
+                node.label_above.CopyFrom(rational_to_proto(bound))
+            case LabelShare():
+                node.label_share = True
             case _:
                 raise AssertionError(predicate)
 
@@ -170,6 +188,9 @@ class _Reader:
             "constant": lambda node: Constant(node.constant),
             "label_is_positive": lambda node: LabelIs(node.label_is_positive),
             "label_class": lambda node: self._class(node.label_class),
+            "label_at_least": lambda node: LabelAtLeast(rational_from_proto(node.label_at_least)),
+            "label_above": lambda node: LabelAbove(rational_from_proto(node.label_above)),
+            "label_share": lambda node: self._share(given=node.label_share),
             "flag": lambda node: Flag(self._feature(node.flag)),
             "equals": lambda node: self._equals(node.equals),
             "at_least": lambda node: AtLeast(*self._real(node.at_least)),
@@ -203,6 +224,11 @@ class _Reader:
         if place >= len(values):
             raise _invalid(f"A predicate names class {place}, and the schema's label has {len(values)}.")
         return LabelClass(values[place])
+
+    def _share(self, *, given: bool) -> LabelShare:
+        if not given:
+            raise _invalid("A node about the label's place between its bounds is always true.")
+        return LabelShare()
 
     def _real(self, test: query_pb2.RealTest) -> tuple[str, Bound]:
         name, number = self._feature(test.feature), rational_from_proto(test.bound)
@@ -291,6 +317,9 @@ def _walk(operands: Sequence[Sequence[int]], roots: Sequence[int]) -> list[int]:
 _LOSSES: dict[LossName, query_pb2.Loss.ValueType] = {
     "logistic": query_pb2.LOSS_LOGISTIC,
     "hinge": query_pb2.LOSS_HINGE,
+    "squared": query_pb2.LOSS_SQUARED,
+    "poisson": query_pb2.LOSS_POISSON,
+    "hazards": query_pb2.LOSS_HAZARDS,
 }
 
 
@@ -339,6 +368,8 @@ def write_kind(kind: AnyKind, message: query_pb2.Query) -> None:
             message.gradient.theta.extend(kind.theta)
             message.gradient.clip.CopyFrom(rational_to_proto(kind.clip))
             message.gradient.share_sigma = kind.share_sigma
+            if isinstance(kind, HazardGradientQuery):
+                message.gradient.interval_weight = kind.interval_weight
             if kind.basis is not None:
                 message.gradient.basis.extend([entry for row in kind.basis.entries for entry in row])
 
@@ -355,13 +386,22 @@ def read_kind(message: query_pb2.Query, schema: Schema, feature_map: FeatureMap 
 
     Raises WireError(QUERY_INVALID), or a RadofedError that names the value out of range.
     """
+    kind = _read_kind(message, schema, feature_map)
+    if not message.noise_of_cohort:
+        return kind
+    return kind.following(Cohorts(message.cohort_min, message.honest_parties, message.max_parties))
+
+
+def _read_kind(message: query_pb2.Query, schema: Schema, feature_map: FeatureMap | None) -> AnyKind:
     match message.WhichOneof("kind"):
         case "moments":
             moments = message.moments
             clip = Clip(rational_from_proto(moments.norm_bound), schema.bias)
             kind = MomentsQuery(clip, moments.edge_multiplier, moments.share_sigma)
             # The schema says what a sum is about: the same message asks for the sums of each class of its label.
-            return ClassMomentsQuery.of(kind, schema.label) if schema.label.classes else kind
+            if schema.label.classes:
+                return ClassMomentsQuery.of(kind, schema.label)
+            return NumberMomentsQuery.of(kind, schema.label) if schema.label.coding.has_value else kind
         case "rados":
             return RadosQuery(message.rados.rados, _read_design(message.rados, schema))
         case "statistic":
@@ -410,7 +450,17 @@ def _read_gradient(message: query_pb2.GradientQuery, d: int, label: Target) -> G
         message.share_sigma,
         _read_basis(list(message.basis), d),
     )
-    kind = ClassGradientQuery(*fields, label.classes) if label.classes else GradientQuery(*fields)
+    kind: GradientQuery
+    if label.classes:
+        kind = ClassGradientQuery(*fields, label.classes)
+    elif label.coding.is_measured:
+        kind = NumberGradientQuery(*fields, label.coding)
+    elif label.coding.intervals:
+        kind = HazardGradientQuery(*fields, label.coding.intervals, message.interval_weight)
+    else:
+        kind = GradientQuery(*fields)
+    if message.interval_weight and not isinstance(kind, HazardGradientQuery):
+        raise WireError(Code.QUERY_INVALID, "Only a gradient of hazards has a weight for intervals.")
     kind.length(d)
     return kind
 

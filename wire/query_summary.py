@@ -153,7 +153,7 @@ def columns(
     coordinates = FormCoordinates(schema, feature_map)
     own = {group.name: group.column for group in schema.groups}
     if predicates is None:
-        return tuple(dict.fromkeys((*own.values(), schema.label.column)))
+        return tuple(dict.fromkeys((*own.values(), *schema.label.columns)))
     found: set[str] = set()
     seen: set[int] = set()
     waiting = list(predicates)
@@ -198,6 +198,7 @@ _MEANINGS = {
     "max_attempts": "each of them charged",
     "features": "parts of the protocol that it uses",
     "epoch": "of the rows that it is about; no other rows count, and each epoch has its own budget",
+    "noise_of_cohort": "the noise is that of the cohort that answers; 0: of the smallest one",
     "purpose": "what the learner says that the answer is for; nothing checks it",
     "quorum_wait_s": "wait for further parties once there are enough; 0 for the whole phase",
 }

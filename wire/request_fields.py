@@ -53,6 +53,7 @@ USUAL_RADOS = 1000
 EDGE_FRACTION_BITS = 16
 MOMENT_FRACTION_BITS = 10
 GRADIENT_FRACTION_BITS = 12
+HAZARD_FRACTION_BITS = 8
 VALUE_FRACTION_BITS = 10
 COUNT_FRACTION_BITS = 6
 
@@ -95,6 +96,10 @@ Split = Literal["local", "exact"]
 SPLIT = Option("local: each party truncates its own count; exact: a coordinator divides the pool's, in simulation.")
 
 
+CohortNoise = Literal["answering", "smallest"]
+"""Whose noise a total has."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class AskedTerms(Declared):
     """What holds for each query of a command that asks parties."""
@@ -125,6 +130,13 @@ class AskedTerms(Declared):
             at_least=0,
         ),
     ] = None
+    cohort_noise: Annotated[
+        CohortNoise,
+        Option(
+            "answering: the noise is that of the cohort that answers, if every node knows that; smallest: that of the "
+            "fewest parties, also if more answer."
+        ),
+    ] = "answering"
     max_rows: Annotated[
         int | None,
         Option(

@@ -3,6 +3,8 @@
 - Gaussian: shares N_Z(0, s^2).
 - Laplace: shares whose sum over h parties is discrete Laplace of scale t, P(x) proportional to exp(-|x|/t), on every
   integer: (Delta/t, 0)-private for an L1 sensitivity Delta. More than h shares are post-processing.
+
+A share is for the smallest cohort that a query admits, or for the one that answers (dpcore.accounting.cohorts).
 """
 
 import math
@@ -13,6 +15,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.accounting.cohorts import Cohorts
 from dpcore.accounting.gaussian import ShiftDistribution, WeakNoiseError, shift_distribution, subsampled_mu
 from dpcore.errors import PlanError
 from dpcore.numbers.distributions import quantile
@@ -26,10 +29,11 @@ from dpcore.randomness.noise import (
     discrete_gaussian,
     laplace_share,
     tail_bound,
+    tail_of_variance,
 )
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.clipping import Clip
-from dpcore.records.losses import clip_squared
+from dpcore.records.losses import WEIGHT_BITS, clip_squared
 
 # L2 sensitivities of sums under replacing one record, in the integer units that are sent, for clipped integer vectors.
 # Squared ones are exact rationals; a root is rounded up.
@@ -93,6 +97,39 @@ def class_moments_squared(clip: Clip, fraction_bits: int, edge_multiplier: int) 
     return moments_squared(clip, fraction_bits, edge_multiplier)
 
 
+def square_weight(label_multiplier: int) -> int:
+    """The integer weight w of a label's square in moments of numbers: the largest with 10 w <= k^2."""
+    return label_multiplier**2 // 10
+
+
+def number_moments_squared(clip: Clip, fraction_bits: int, label_multiplier: int) -> Fraction:
+    """An upper bound of max |v - v'|^2 for a record's vector v with the moments of a number t, |t| <= 1.
+
+    v holds k 2^f t x (k = label_multiplier), w 4^f t^2 with 10 w <= k^2, and the products of x as in `moments_squared`.
+
+    Let a^2 = k^2 4^f / 50, z = (x, a t) and Z = z z^T, whose Frobenius distance is
+
+        |Z - Z'|^2 = |F - F'|^2 + 2 a^2 |t x - t' x'|^2 + a^4 (t^2 - t'^2)^2.
+
+    25 times each term bounds that of v: the products' as in `moments_squared`, 50 a^2 = (k 2^f)^2, and (w 4^f)^2 <= 25
+    a^4. As |z|^2 <= S + a^2,
+
+        |v - v'|^2 <= 25 |Z - Z'|^2 = 25 (|z|^4 + |z'|^4 - 2 (z . z')^2) <= 50 (S + a^2)^2.
+
+    Where a^2 <= S that is `moments_squared` for edges of the weight k 2^f: the squares cost nothing.
+    """
+    return 2 * number_moments_alone(clip, fraction_bits, label_multiplier)
+
+
+def number_moments_alone(clip: Clip, fraction_bits: int, label_multiplier: int) -> Fraction:
+    """An upper bound of max |v|^2 for such a v, in the notation of `number_moments_squared`.
+
+    As there, |v|^2 <= 25 |Z|^2 = 25 |z|^4 <= 25 (S + a^2)^2.
+    """
+    along = Fraction(label_multiplier**2 << 2 * fraction_bits, 50)
+    return SQUARE_WEIGHT**2 * (clip.squared_units(fraction_bits) + along) ** 2
+
+
 def moments_squared_alone(clip: Clip, fraction_bits: int, edge_multiplier: int) -> int:
     """An upper bound of max |v|^2 for a record's `moments` vector v, by which a record that leaves moves the sum.
 
@@ -102,9 +139,9 @@ def moments_squared_alone(clip: Clip, fraction_bits: int, edge_multiplier: int) 
     return edge_multiplier**2 * longest + SQUARE_WEIGHT**2 * longest**2
 
 
-def gradient_squared(clip: Fraction, fraction_bits: int) -> int:
-    """Max |v - v'|^2 = 4 S over integer gradients v = -w e with w^2 |e|^2 <= S = floor(C^2 4^(f + 12))."""
-    return 4 * clip_squared(clip, fraction_bits)
+def gradient_squared(clip: Fraction, fraction_bits: int, weight_bits: int = WEIGHT_BITS) -> int:
+    """Max |v - v'|^2 = 4 S over integer gradients v with |v|^2 <= S = floor(C^2 4^(f + weight_bits))."""
+    return 4 * clip_squared(clip, fraction_bits, weight_bits)
 
 
 def root_up(value: Fraction | int) -> float:
@@ -125,6 +162,10 @@ def root_up(value: Fraction | int) -> float:
 # if noise N(0, s^2 N - rho^2) is (epsilon, delta)-private, the integer one over D coordinates is (epsilon + 2 D lambda,
 # delta e^(D lambda))-private (after Kairouz, Liu and Steinke, ICML 2021). Proof: docs/explanation/proofs.md, "Integer
 # noise".
+#
+# For M independent N_Z(0, s_i^2) of unequal s_i >= m >= 3, such as shares and top-ups, with sigma^2 the sum of s_i^2:
+#
+#     lambda = -(M - 1) log(1 - tau_(m / root 2)) - log(1 - tau_rho) + M log(1 + tau_m).
 
 
 ROUNDING_VARIANCE = 4
@@ -141,8 +182,15 @@ class IntegerNoise:
     """N, of the parties that add one and keep it secret."""
     coordinates: int
     """D, the number of a record's values that get noise, over all rados."""
+    top_up: int = 0
+    """b, of a second, independent sample that each of these parties adds; 0 for none."""
+    unequal: int = 0
+    """If not 0, the noise is any sum of at most so many independent samples of deviation 3 or more, with a variance of
+    N s^2 or more: less noise cannot cost less."""
 
     def __post_init__(self) -> None:
+        if self.top_up:
+            check_share(self.top_up)
         if not SMALLEST_SHARE_SIGMA <= self.share_sigma <= LARGEST_SIGMA:
             raise PlanError(
                 f"a share's standard deviation is {self.share_sigma} units: it must be from {SMALLEST_SHARE_SIGMA} "
@@ -155,8 +203,8 @@ class IntegerNoise:
 
     @property
     def variance(self) -> int:
-        """N s^2, close to the noise's variance: that of a discrete Gaussian is below s^2, by far less than 1."""
-        return self.shares * self.share_sigma**2
+        """N (s^2 + b^2), close to the noise's variance: a discrete Gaussian's is below s^2, by far less than 1."""
+        return self.shares * (self.share_sigma**2 + self.top_up**2)
 
     @property
     def sigma(self) -> float:
@@ -166,6 +214,11 @@ class IntegerNoise:
     @property
     def slack(self) -> float:
         """D lambda, rounded up."""
+        if self.unequal:
+            return self.coordinates * unequal_log_ratio(SMALLEST_SHARE_SIGMA, self.unequal, ROUNDING_VARIANCE)
+        if self.top_up:
+            least = min(self.share_sigma, self.top_up)
+            return self.coordinates * unequal_log_ratio(least, 2 * self.shares, ROUNDING_VARIANCE)
         return self.coordinates * log_ratio(self.share_sigma, self.shares, ROUNDING_VARIANCE)
 
     def mu(self, squared_sensitivity: Fraction | int) -> float:
@@ -196,6 +249,17 @@ def log_ratio(share_sigma: float, shares: int, rounding_variance: float) -> floa
     total = math.fsum(-math.log1p(-tau) for tau in falls) + shares * math.log1p(_tau(square))
     if rest:
         total -= rest * math.log1p(-terms[-1])
+    return total * (1 + 1e-9)
+
+
+def unequal_log_ratio(least_sigma: int, samples: int, rounding_variance: float) -> float:
+    """The lambda of one coordinate for so many samples of deviation `least_sigma` or more, rounded up.
+
+    In any order of adding them, r^2 = v^2 s^2 / (v^2 + s^2) >= m^2 / 2, as both variances are m^2 or more.
+    """
+    square = float(least_sigma) ** 2
+    falls, rise = _tau(square / 2), _tau(square)
+    total = -(samples - 1) * math.log1p(-falls) - math.log1p(-_tau(rounding_variance)) + samples * math.log1p(rise)
     return total * (1 + 1e-9)
 
 
@@ -256,23 +320,50 @@ class GaussianShares:
     """Each party's share is N_Z(0, share_sigma^2); share_sigma in integer units. Raises PlanError."""
 
     share_sigma: int
+    cohorts: Cohorts | None = None
+    """If given, share_sigma is that of the smallest one, and every cohort's noise is what it needs."""
 
     def __post_init__(self) -> None:
         check_share(self.share_sigma)
 
     def draw(self, count: int, random: RandomSource) -> NDArray[np.int64]:
-        """One party's shares of `count` values: int64 (count,)."""
-        return discrete_gaussian(self.share_sigma, count, random)
+        """One party's shares of `count` values, for the largest cohort if there are `cohorts`: int64 (count,)."""
+        first = self.share_sigma if self.cohorts is None else self.cohorts.first_share(self.share_sigma)
+        return discrete_gaussian(first, count, random)
+
+    def draw_top_up(self, parties: int, count: int, random: RandomSource) -> NDArray[np.int64] | None:
+        """What it adds to them in a cohort of so many parties: int64 (count,); None if nothing. Raises PlanError."""
+        more = 0 if self.cohorts is None else self.cohorts.top_up(self.share_sigma, parties)
+        return discrete_gaussian(more, count, random) if more else None
 
     def tail_bound(self, parties: int, values: int) -> int:
-        """A magnitude that any of `values` totals exceeds with a probability of at most 2^-64 overall."""
+        """A magnitude that any of `values` totals exceeds with a probability of at most 2^-64 overall.
+
+        With `cohorts` in each of them; parties: those of the largest one.
+        """
         _check_counts(parties, values)
-        return tail_bound(self.share_sigma, parties, values)
+        if self.cohorts is None:
+            return tail_bound(self.share_sigma, parties, values)
+        return tail_of_variance(self.cohorts.most_variance(self.share_sigma), values)
 
     def deviation(self, parties: int) -> float:
         """The total's standard deviation, integer units: a share's variance is s^2 up to a relative 2^-200."""
         _check_counts(parties, 1)
-        return self.share_sigma * math.sqrt(parties)
+        if self.cohorts is None:
+            return self.share_sigma * math.sqrt(parties)
+        return math.sqrt(self.variance(parties))
+
+    def variance(self, parties: int) -> int:
+        """Its square, the sum of the samples' parameters."""
+        if self.cohorts is None:
+            return parties * self.share_sigma**2
+        return parties * self.cohorts.share_variance(self.share_sigma, self.cohorts.nearest(parties))
+
+    def log_ratio(self, parties: int) -> float:
+        """The lambda at which a total's mass is at most e^lambda phi_sigma(z) (docs/explanation/proofs.md)."""
+        if self.cohorts is None:
+            return log_ratio(self.share_sigma, parties, self.share_sigma**2)
+        return unequal_log_ratio(SMALLEST_SHARE_SIGMA, 2 * parties, SMALLEST_SHARE_SIGMA**2)
 
     def half_width(self, parties: int, values: int, failure: Fraction | float) -> float:
         """A magnitude that none of `values` totals exceeds, with probability at least 1 - failure.
@@ -286,7 +377,7 @@ class GaussianShares:
         """
         _check_counts(parties, values)
         log_chance = _log_failure(failure) - math.log(2 * values)
-        chance = math.exp(log_chance - log_ratio(self.share_sigma, parties, self.share_sigma**2))
+        chance = math.exp(log_chance - self.log_ratio(parties))
         deviations = -quantile(chance) if chance > 1e-290 else math.sqrt(-2 * log_chance)
         return float(math.ceil(deviations * self.deviation(parties) * (1 + _MARGIN)))
 
@@ -302,9 +393,21 @@ class LaplaceShares:
     """t, integer units."""
     shares: int
     """h, of the parties that add one and keep it secret."""
+    cohorts: Cohorts | None = None
+    """If given, h is that of the smallest one, and a share is one of as many as are honest in the cohort that answers.
+    """
 
     def __post_init__(self) -> None:
         check_scale(self.scale, self.shares)
+        if self.cohorts is None:
+            return
+        if self.shares != self.cohorts.honest:
+            raise PlanError(f"{self.shares} shares of noise for {self.cohorts.honest} honest parties: give as many")
+        self.cohorts.check_divisible()
+
+    def needed(self, parties: int) -> int:
+        """How many shares are discrete Laplace noise if so many parties answer."""
+        return self.shares if self.cohorts is None else self.cohorts.honest_of(self.cohorts.nearest(parties))
 
     def epsilon(self, l1: Fraction | int) -> Fraction:
         """The pure epsilon of a release with L1 sensitivity l1, in integer units. Raises PlanError if l1 < 0."""
@@ -313,18 +416,31 @@ class LaplaceShares:
         return Fraction(l1) / self.scale
 
     def draw(self, count: int, random: RandomSource) -> NDArray[np.int64]:
-        """One party's shares of `count` values: int64 (count,)."""
-        return laplace_share(self.scale, self.shares, count, random)
+        """One party's shares of `count` values, for the largest cohort if there are `cohorts`: int64 (count,)."""
+        shares = self.shares if self.cohorts is None else self.needed(self.cohorts.largest)
+        return laplace_share(self.scale, shares, count, random)
+
+    def draw_top_up(self, parties: int, count: int, random: RandomSource) -> NDArray[np.int64] | None:
+        """What it adds to them in a cohort of so many parties: int64 (count,); None if nothing. Raises PlanError."""
+        part = Fraction(0) if self.cohorts is None else self.cohorts.polya_top_up(parties)
+        if not part:
+            return None
+        drawn = laplace_share(self.scale, part.denominator, part.numerator * count, random)
+        return np.asarray(drawn.reshape(part.numerator, count).sum(axis=0), dtype=np.int64)
 
     def tail_bound(self, parties: int, values: int) -> int:
-        """A magnitude that any of `values` totals exceeds with a probability of at most 2^-64 overall."""
+        """A magnitude that any of `values` totals exceeds with a probability of at most 2^-64 overall.
+
+        With `cohorts` that of all of them, parties being those of the largest one: N / (N - c) <= N_max / h, and the
+        bound grows with the number of variables.
+        """
         _check_counts(parties, values)
-        return self._beyond(parties, math.log(2 * values) + _LOG_TAIL)
+        return self._beyond(Fraction(parties, self.shares), math.log(2 * values) + _LOG_TAIL)
 
     def deviation(self, parties: int) -> float:
         """The total's standard deviation, integer units: each of its 2 N variables has variance q / (h (1-q)^2)."""
         _check_counts(parties, 1)
-        return math.sqrt(2 * parties / self.shares) / (2 * math.sinh(float(1 / (2 * self.scale))))
+        return math.sqrt(2 * parties / self.needed(parties)) / (2 * math.sinh(float(1 / (2 * self.scale))))
 
     def half_width(self, parties: int, values: int, failure: Fraction | float) -> float:
         """A magnitude that none of `values` totals exceeds, with probability at least 1 - failure.
@@ -334,21 +450,22 @@ class LaplaceShares:
         """
         _check_counts(parties, values)
         log_odds = math.log(2 * values) - _log_failure(failure)
-        chernoff = self._beyond(parties, log_odds)
-        if parties == self.shares or log_odds > _LARGEST_ODDS:
+        variables = Fraction(parties, self.needed(parties))
+        chernoff = self._beyond(variables, log_odds)
+        if variables == 1 or log_odds > _LARGEST_ODDS:
             return float(chernoff)
-        return float(_exceeded_once(1 / self.scale, Fraction(parties, self.shares), log_odds, chernoff))
+        return float(_exceeded_once(1 / self.scale, variables, log_odds, chernoff))
 
-    def _beyond(self, parties: int, log_odds: float) -> int:
-        """An integer b with P(|total| > b) <= 2 exp(-log_odds), for the total of `parties` shares.
+    def _beyond(self, variables: Fraction, log_odds: float) -> int:
+        """An integer b with P(|total| > b) <= 2 exp(-log_odds), for the total of N shares, variables = N/h.
 
-        Exact if parties is h: P(|X| > b) = 2 q^(b+1) / (1 + q). Otherwise by Chernoff, b + 1 = (log E[exp(s X)] +
+        Exact if N is h: P(|X| > b) = 2 q^(b+1) / (1 + q). Otherwise by Chernoff, b + 1 = (log E[exp(s X)] +
         log_odds) / s:
 
             E[exp(s X)] = ((1-q)^2 / ((1 - q e^s)(1 - q e^-s)))^(N/h) for |s| < 1/t.
         """
         inverse = float(1 / self.scale)
-        if parties == self.shares:
+        if variables == 1:
             least = (log_odds - math.log1p(math.exp(-inverse))) / inverse
             return max(0, math.ceil(least * (1 + _MARGIN)) - 1)
         orders = _ORDERS * inverse
@@ -356,7 +473,7 @@ class LaplaceShares:
         log_moment = 2 * math.log(-math.expm1(-inverse)) - sum(
             np.log(-np.expm1(-inverse * factor)) for factor in (1 - _ORDERS, 1 + _ORDERS)
         )
-        kept = parties / self.shares * (log_moment + _LOG_ERROR)
+        kept = float(variables) * (log_moment + _LOG_ERROR)
         return max(0, math.ceil(float(np.min((kept + log_odds) / orders)) * (1 + _MARGIN)) - 1)
 
 

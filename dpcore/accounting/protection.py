@@ -13,6 +13,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Literal
 
+from dpcore.accounting.cohorts import Cohorts
 from dpcore.accounting.composition import Bracket, DeltaTooSmallError, InfiniteEpsilonError, VoidEpsilonError
 from dpcore.accounting.concentrated import laplace_curve, of_count, of_shift, pure_curve, up
 from dpcore.accounting.dp_feat import account, account_of_exact_split, delta_for, own_epsilon, truncation
@@ -232,6 +233,10 @@ class NoiseProtection(Protection):
     def distribution(self, rows: int, *, shares: int) -> NoiseDistribution:
         """The effect of replacing a record of a party with `rows` rows, if `shares` shares count. PlanError."""
 
+    def of_whole_cohort(self, rows: int, *, members: int) -> NoiseDistribution:
+        """The same, if the shares of all members of a cohort of so many count."""
+        return self.distribution(rows, shares=members)
+
     def most_exposed(self, party_rows: Sequence[int]) -> int:
         """The rows of a party whose record costs most. Raises SupportError if one is too small for its set."""
         return min(party_rows)
@@ -246,8 +251,8 @@ class NoiseProtection(Protection):
         for size in set(party_rows):
             self.check_inclusion(size, delta)
         rows = self.most_exposed(party_rows)
-        alone = _epsilon(self, rows, len(party_rows), delta)
-        others = _epsilon(self, rows, min(self.honest_parties, len(party_rows)), delta)
+        alone = _epsilon(self, rows, None, len(party_rows), delta)
+        others = _epsilon(self, rows, min(self.honest_parties, len(party_rows)), 0, delta)
         return ReleaseCost(
             scope=self.scope,
             epsilon=alone.upper,
@@ -258,7 +263,7 @@ class NoiseProtection(Protection):
 
     def least_delta(self, party_rows: Sequence[int], epsilon: float) -> Bracket:
         """See `Protection`."""
-        return self.distribution(self.most_exposed(party_rows), shares=len(party_rows)).delta(epsilon)
+        return self.of_whole_cohort(self.most_exposed(party_rows), members=len(party_rows)).delta(epsilon)
 
     def loss(self, rows: int, delta: Fraction) -> Loss:
         """See `Protection`."""
@@ -271,10 +276,17 @@ class NoiseProtection(Protection):
         """See `Protection`."""
         self.check_inclusion(rows, delta)
         members = len(party_rows)
-        return self.distribution(rows, shares=min(self.honest_parties, members) if colluding else members)
+        if not colluding:
+            return self.of_whole_cohort(rows, members=members)
+        return self.distribution(rows, shares=min(self.honest_parties, members))
 
 
-def _epsilon_of(protection: NoiseProtection, rows: int, shares: int, delta: Fraction | float) -> Bracket:
+def _epsilon_of(
+    protection: NoiseProtection, rows: int, shares: int | None, members: int, delta: Fraction | float
+) -> Bracket:
+    """shares: how many count; None for those of a whole cohort of so many members."""
+    if shares is None:
+        return protection.of_whole_cohort(rows, members=members).epsilon(delta)
     return protection.distribution(rows, shares=shares).epsilon(delta)
 
 
@@ -319,6 +331,8 @@ class GaussianProtection(NoiseProtection):
     """Whether the noise is the sum of the parties' shares; otherwise the record's own party adds all of it."""
     squared_alone: Fraction | int | None = None
     """`squared` where a record leaves or joins the rows; None if no better bound is known than that."""
+    cohorts: Cohorts | None = None
+    """Those that the query admits if its noise is for the one that answers; share_sigma is that of the smallest."""
 
     def of_presence(self) -> "GaussianProtection":
         """See `Protection`."""
@@ -337,9 +351,38 @@ class GaussianProtection(NoiseProtection):
         return parties if self.is_shared else 1
 
     def distribution(self, rows: int, *, shares: int) -> ShiftDistribution:
-        """The distribution of the squared shift, in units of the noise's variance."""
-        noise = IntegerNoise(self.share_sigma, self.shares(shares), self.values)
+        """The distribution of the squared shift, in units of the noise's variance.
+
+        With `cohorts` and shares = h it holds in every one of them: the honest ones' noise has a variance of h s^2 or
+        more (dpcore.accounting.cohorts). Of fewer shares, each has at least the variance of the largest cohort's.
+        """
+        return self._shift(self._noise(shares), rows)
+
+    def of_whole_cohort(self, rows: int, *, members: int) -> ShiftDistribution:
+        """See `NoiseProtection`."""
+        if self.cohorts is None or not self.is_shared:
+            return self.distribution(rows, shares=members)
+        return self._shift(self._noise_in(self.cohorts, members, members), rows)
+
+    def _shift(self, noise: IntegerNoise, rows: int) -> ShiftDistribution:
         return noise.distribution(self.squared, self.rados, self.inclusion_of(rows))
+
+    def _noise(self, shares: int) -> IntegerNoise:
+        """That of `shares` shares, in any cohort, or in the one that answered if it is known."""
+        cohorts = self.cohorts
+        if cohorts is None or not self.is_shared:
+            return IntegerNoise(self.share_sigma, self.shares(shares), self.values)
+        if cohorts.answered is not None:
+            return self._noise_in(cohorts, cohorts.answered, shares)
+        if shares < cohorts.honest:
+            return IntegerNoise(cohorts.first_share(self.share_sigma), shares, self.values, unequal=2 * cohorts.largest)
+        return IntegerNoise(self.share_sigma, cohorts.honest, self.values, unequal=2 * cohorts.largest)
+
+    def _noise_in(self, cohorts: Cohorts, members: int, shares: int) -> IntegerNoise:
+        """That of `shares` shares in a cohort of so many members; a plan for fewer than the smallest counts as it."""
+        more = cohorts.top_up(self.share_sigma, cohorts.nearest(members))
+        first = cohorts.first_share(self.share_sigma)
+        return IntegerNoise(first, shares, self.values, more)
 
     def least_share(
         self,
@@ -379,10 +422,11 @@ class LaplaceProtection(NoiseProtection):
 
     def distribution(self, rows: int, *, shares: int) -> PureLoss:
         """The pure epsilon; shares beyond those that make up the noise are post-processing."""
-        if shares < self.noise.shares:
-            raise PlanError(
-                f"{shares} shares of noise count and the noise needs {self.noise.shares}: have more honest parties"
-            )
+        cohorts = self.noise.cohorts
+        answered = None if cohorts is None else cohorts.answered
+        needed = self.noise.shares if answered is None else self.noise.needed(answered)
+        if shares < needed:
+            raise PlanError(f"{shares} shares of noise count and the noise needs {needed}: have more honest parties")
         return PureLoss(self.noise.epsilon(self.l1))
 
     def loss(self, rows: int, delta: Fraction) -> Loss:

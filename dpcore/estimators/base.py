@@ -110,6 +110,10 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
 
     several_classes: ClassVar[bool] = False
     """Whether it also learns a label of several classes, from moments or by queries."""
+    measured_labels: ClassVar[bool] = False
+    """Whether it also learns labels that are numbers or counts."""
+    event_times: ClassVar[bool] = False
+    """Whether it learns labels that are times to an event."""
 
     def _edges(self, X: ArrayLike, y: ArrayLike, *, bias: bool = True) -> Matrix:
         """Edge vectors y_i x_i, (m, d), the bias last if requested; sets `classes_`. Raises as scikit-learn."""

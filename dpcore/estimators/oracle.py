@@ -16,7 +16,7 @@ from dpcore.errors import ConfigurationError, DataError
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import Predicate, is_boolean
-from dpcore.rados.distribution import ClassMoments, Moments
+from dpcore.rados.distribution import ClassMoments, Moments, NumberMoments
 from dpcore.records.clipping import Basis
 from dpcore.records.encoding import store
 from dpcore.records.feature_map import FeatureMap
@@ -184,6 +184,34 @@ class ClassOracle(Asked, Protocol):
         self, theta: Matrix, *, clip: Fraction, part: Fraction = WHOLE, basis: Basis | None = None
     ) -> GradientEstimate:
         """The mean (k, d) over records of the gradient of the multinomial logistic loss at theta (k, d), clipped.
+
+        basis: P; records are first transformed to P x, and theta and the gradient are in those coordinates.
+        """
+        ...
+
+
+class NumberOracle(Asked, Protocol):
+    """An oracle that answers moments and gradients of a label that is a number or a count, within one budget."""
+
+    @property
+    def epsilon(self) -> Fraction:
+        """Epsilon of the whole budget."""
+        ...
+
+    def number_moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> NumberMoments:
+        """Noisy sums of label times record, of the label's square and of products; arguments as of `MomentsOracle`."""
+        ...
+
+    def number_gradient(
+        self,
+        theta: Vector,
+        *,
+        loss: LossName,
+        clip: Fraction,
+        part: Fraction = WHOLE,
+        basis: Basis | None = None,
+    ) -> GradientEstimate:
+        """The mean (d,) over records of the gradient of a family's loss at theta (d,): "squared" or "poisson".
 
         basis: P; records are first transformed to P x, and theta and the gradient are in those coordinates.
         """

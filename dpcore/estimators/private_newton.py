@@ -27,7 +27,7 @@ from dpcore.estimators.moments_discriminant import MomentsDiscriminant, raise_ei
 from dpcore.estimators.oracle import ClassOracle, ClassRowOracle, MomentsAndGradients, RowOracle, check_left
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.queries.moments import LITTLE_NOISE, longest_norm, norm_bound_of
-from dpcore.rados.distribution import ClassMoments, Moments
+from dpcore.rados.distribution import ClassMoments, Moments, NumberMoments
 from dpcore.records.clipping import Basis
 from dpcore.records.schema import Schema
 
@@ -287,7 +287,7 @@ class Whitening:
     spread: Matrix
 
     @classmethod
-    def of(cls, moments: Moments | ClassMoments, shrinkage: float) -> "Whitening":
+    def of(cls, moments: Moments | ClassMoments | NumberMoments, shrinkage: float) -> "Whitening":
         """From noisy moments; shrinkage: as for `raise_eigenvalues`; without noise a small amount is applied too."""
         values, vectors = np.linalg.eigh(moments.product_sum)
         return cls._of_spreads(vectors, values, raise_eigenvalues(values, moments.product_noise, shrinkage), moments)
@@ -303,7 +303,7 @@ class Whitening:
 
     @classmethod
     def _of_spreads(
-        cls, vectors: Matrix, spreads: Vector, raised: Vector, moments: Moments | ClassMoments
+        cls, vectors: Matrix, spreads: Vector, raised: Vector, moments: Moments | ClassMoments | NumberMoments
     ) -> "Whitening":
         """From estimates of the second moments along eigenvectors, (d,), and the same raised, by which to divide."""
         least = _LEAST_EIGENVALUE * max(float(np.trace(moments.product_sum)) / moments.d, 1.0)

@@ -28,6 +28,7 @@ from dpcore.predicates.expressions import (
     LabelClass,
     NonNegative,
     Not,
+    Or,
     Predicate,
 )
 from dpcore.records.feature_map import FeatureMap
@@ -61,6 +62,11 @@ class ClassEvaluation:
     """The part of the rows that it is about; None for all."""
     unseen: bool = False
     """Whether the model was not trained on the rows; intervals on the distribution are only then stated."""
+
+    @property
+    def usable(self) -> float:
+        """The usable rows, with noise."""
+        return float(np.clip(self.confusion.sum(), 0.0, self.rows))
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; all numbers are finite."""
@@ -125,6 +131,15 @@ def class_cells(theta: Matrix, schema: Schema, feature_map: FeatureMap | None = 
         (*(Not(higher[c, b]) for c in range(b)), *(higher[b, c] for c in range(b + 1, k))) for b in range(k)
     ]
     return tuple(And((LabelClass(value), *parts)) for value in label.values for parts in predicted)
+
+
+def is_right_class(theta: Matrix, schema: Schema, feature_map: FeatureMap | None = None) -> Predicate:
+    """A model's score as of dpcore.evaluation.selection: the class of its largest score is the label's.
+
+    A row that is not usable counts as wrong. Raises what `class_cells` raises.
+    """
+    cells = class_cells(theta, schema, feature_map)
+    return Or(cells[:: math.isqrt(len(cells)) + 1])
 
 
 def _form(names: Sequence[str], weights: NDArray[np.int64]) -> Affine:

@@ -82,13 +82,24 @@ def pack(
 
 
 def mask_addends(
-    values: NDArray[np.int64], rows: int, encoding: Encoding, modulus_bits: int, mask: NDArray[np.uint64]
+    values: NDArray[np.int64],
+    rows: int,
+    encoding: Encoding,
+    modulus_bits: int,
+    mask: NDArray[np.uint64],
+    top_up: NDArray[np.int64] | None = None,
 ) -> list[mpz]:
     """What to add to each plaintext of `pack` without a mask for this one, below 2^value_bits; may be negative.
 
-    A slot takes its mask, less 2^w where residue and mask together wrap. Raises what `pack` raises.
+    A slot takes its mask, less 2^w where residue and mask together wrap. top_up: (L,), added to the values as well;
+    None for zero. Raises what `pack` raises.
     """
     bare = to_residues(_laid_out(values, rows, encoding, modulus_bits, mask), encoding)
+    if top_up is not None:
+        if top_up.shape != values.shape or top_up.dtype != np.int64:
+            raise ShapeError(f"the top-up is {top_up.dtype} {top_up.shape}: give int64 {values.shape}")
+        # Unsigned arithmetic is mod 2^64, and 2^w divides 2^64; the check slot's part is zero.
+        mask = mask + _laid_out(top_up, 0, encoding, modulus_bits, mask).astype(np.uint64)
     wrap = np.uint64(1 << encoding.value_bits)
     # Shifted by 2^w, a slot's difference is in (0, 2^(w+1)), which a slot of more than w bits holds without a sign.
     shifted = ((bare + mask) & (wrap - np.uint64(1))) + wrap - bare

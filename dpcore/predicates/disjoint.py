@@ -32,6 +32,8 @@ from dpcore.predicates.expressions import (
     Constant,
     Equals,
     Flag,
+    LabelAbove,
+    LabelAtLeast,
     LabelClass,
     LabelIs,
     NonNegative,
@@ -203,6 +205,8 @@ def _atom_facts(atom: Predicate, *, negated: bool) -> Iterator[tuple[Axis, Fact]
             yield ("is class", value), not negated
             if not negated:
                 yield ("class",), value
+        case LabelAtLeast(bound) | LabelAbove(bound):
+            yield from _real_facts(None, bound, at_least=isinstance(atom, LabelAtLeast), negated=negated)
         case Flag(feature):
             yield ("flag", feature), not negated
         case Equals(feature, value):
@@ -220,8 +224,11 @@ def _atom_facts(atom: Predicate, *, negated: bool) -> Iterator[tuple[Axis, Fact]
             pass
 
 
-def _real_facts(feature: str, bound: Bound, *, at_least: bool, negated: bool) -> Iterator[tuple[Axis, Fact]]:
-    """Facts of v >= bound or v > bound, or of their complements, on the axes of intervals [c, c') and (c, c']."""
+def _real_facts(feature: str | None, bound: Bound, *, at_least: bool, negated: bool) -> Iterator[tuple[Axis, Fact]]:
+    """Facts of v >= bound or v > bound, or of their complements, on the axes of intervals [c, c') and (c, c'].
+
+    feature: None for the label.
+    """
     if at_least or not negated:
         yield ("[)", feature), _half_line(_end(bound, after=False), above=not negated)
     if negated or not at_least:

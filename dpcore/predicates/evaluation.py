@@ -1,6 +1,7 @@
 """Exact integer sums of predicates' values over records. They do not depend on how the rows are divided."""
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,15 +17,19 @@ from dpcore.predicates.expressions import (
     Equals,
     Flag,
     FormCoordinates,
+    LabelAbove,
+    LabelAtLeast,
     LabelClass,
     LabelIs,
+    LabelShare,
+    LabelTest,
     NonNegative,
     Predicate,
     PredicateError,
 )
 from dpcore.predicates.program import WORD_ROWS, Block, Program, compiled
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.features import Classes, Comparison, nearest
+from dpcore.records.features import Classes, Comparison, EventTime, nearest, value_text
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 
@@ -137,7 +142,7 @@ class _Types:
                     self._numbers[name].number(bound)
                 except TypeError:
                     raise PredicateError(f"{name!r} is {self._numbers[name].comparison_words}") from None
-            case LabelIs() | LabelClass():
+            case LabelIs() | LabelClass() | LabelAtLeast() | LabelAbove() | LabelShare():
                 self._check_label(atom)
             case NonNegative(form) | Clipped(form):
                 for name, _ in form.weights:
@@ -145,15 +150,27 @@ class _Types:
             case _:
                 pass
 
-    def _check_label(self, atom: LabelIs | LabelClass) -> None:
+    def _check_label(self, atom: LabelTest) -> None:
         label = self._schema.label
-        if isinstance(atom, LabelIs) and label.classes:
-            raise PredicateError(f"the label {label.column!r} has {label.words}, and no sign: write y == and one text")
-        if isinstance(atom, LabelClass):
-            if not isinstance(label, Classes):
-                raise PredicateError(f"the label {label.column!r} has {label.words}: compare y with 1 or -1")
-            if atom.value not in label.values:
-                raise PredicateError(f"the label lists no class {atom.value!r}; {nearest(atom.value, label.values)}")
+        if isinstance(label, EventTime):
+            self._check_event_time(label, atom)
+            return
+        asked = {LabelIs: "signs", LabelClass: "classes"}.get(type(atom), "measured")
+        if asked != ("measured" if label.coding.is_measured else label.coding.kind):
+            ways = {"signs": "compare y with 1 or -1", "classes": "write y == and one text, no sign"}
+            way = ways.get(label.coding.kind, "compare y with a number using >=, >, < or <=")
+            raise PredicateError(f"the label {label.column!r} has {label.words}: {way}")
+        if isinstance(atom, LabelClass) and isinstance(label, Classes) and atom.value not in label.values:
+            raise PredicateError(f"the label lists no class {atom.value!r}; {nearest(atom.value, label.values)}")
+
+    def _check_event_time(self, label: EventTime, atom: LabelTest) -> None:
+        if isinstance(atom, LabelIs) or (isinstance(atom, LabelAbove) and atom.bound in map(Fraction, label.borders)):
+            return
+        ends = ", ".join(map(value_text, label.borders))
+        raise PredicateError(
+            f"the label {label.column!r} is {label.words}: write y.event, or compare y.time by > or <= with the end "
+            f"of an interval: {ends}"
+        )
 
     def _check_comparison(self, name: str, comparison: Comparison) -> None:
         if name not in self._features:

@@ -146,6 +146,44 @@ class LabelClass(_Predicate):
 
 
 @dataclass(frozen=True, eq=False)
+class _LabelCompared(_Predicate):
+    bound: Fraction
+
+    def __post_init__(self) -> None:
+        if isinstance(self.bound, Day):
+            raise PredicateError("the label is compared with numbers: give one, such as 0.5")
+        object.__setattr__(self, "bound", _bound(self.bound))
+
+    @cached_property
+    def labelled(self) -> bool:
+        """Always true: it is the label."""
+        return True
+
+
+class LabelAtLeast(_LabelCompared):
+    """A label that is a number or a count is >= bound, in its units; numbers up to the encoding."""
+
+
+class LabelAbove(_LabelCompared):
+    """A label that is a number or a count is > bound, in its units; numbers up to the encoding."""
+
+
+@dataclass(frozen=True, eq=False)
+class LabelShare(_Predicate):
+    """(1 + t) / 2 of a label that is a number or a count: 0 at its lower bound, 1 at its upper one."""
+
+    @cached_property
+    def boolean(self) -> bool:
+        """Always false: its values are fractions."""
+        return False
+
+    @cached_property
+    def labelled(self) -> bool:
+        """Always true: it is the label."""
+        return True
+
+
+@dataclass(frozen=True, eq=False)
 class Flag(_Predicate):
     """A boolean or threshold feature is true."""
 
@@ -276,22 +314,24 @@ class Or(_Joined):
     """The maximum of the values of two or more parts; if they are boolean, whether any holds."""
 
 
-Predicate = Constant | LabelIs | LabelClass | Flag | Equals | AtLeast | Above | NonNegative | Clipped | Not | And | Or
+LabelTest = LabelIs | LabelClass | LabelAtLeast | LabelAbove | LabelShare
+"""A predicate that is about the label alone."""
+Predicate = LabelTest | Constant | Flag | Equals | AtLeast | Above | NonNegative | Clipped | Not | And | Or
 """A statistical query. An affine form alone is not one."""
 
 
 def is_boolean(predicate: Predicate) -> bool:
-    """Whether every value is 0 or 1, that is, no `Clipped` occurs in it."""
+    """Whether every value is 0 or 1, that is, neither a `Clipped` nor a `LabelShare` occurs in it."""
     return predicate.boolean
 
 
 def depends_on_label(predicate: Predicate) -> bool:
-    """Whether a `LabelIs` or a `LabelClass` occurs in it."""
+    """Whether a `LabelTest` occurs in it."""
     return predicate.labelled
 
 
 def swap_label(predicate: Predicate) -> Predicate:
-    """phi(x, -y). Raises PredicateError for one of several classes."""
+    """phi(x, -y). Raises PredicateError if the label has no sign."""
     return _swapped(predicate, {})
 
 
@@ -307,6 +347,8 @@ def _swapped(predicate: Predicate, known: dict[int, Predicate]) -> Predicate:
                 raise PredicateError(
                     f"{value!r} is one of several classes, which flip in no known way: leave noise_rate"
                 )
+            case LabelAtLeast() | LabelAbove() | LabelShare():
+                raise PredicateError("a label that is a number has no classes, which flip: leave noise_rate")
             case Not(part):
                 swapped = Not(_swapped(part, known))
             case And(parts) | Or(parts):

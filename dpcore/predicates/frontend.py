@@ -6,6 +6,9 @@
 x["name"] is a feature in the units of its column, z["name"] an encoded coordinate in [-1, 1], y the label. Python binds
 & and | more tightly than comparisons: put each comparison in parentheses. `check`, which knows the schema, tests
 whether a feature has the type that its use requires.
+
+Of a label that is a number or a count, y >= 30 is in its units, and y alone is its place between its bounds, from 0 to
+1.
 """
 
 import math
@@ -24,8 +27,11 @@ from dpcore.predicates.expressions import (
     Constant,
     Equals,
     Flag,
+    LabelAbove,
+    LabelAtLeast,
     LabelClass,
     LabelIs,
+    LabelShare,
     NonNegative,
     Not,
     Or,
@@ -43,6 +49,8 @@ def as_predicate(written: object) -> Predicate:
     """The predicate that an expression means. Raises PredicateError, also for a bool: two predicates compared."""
     if isinstance(written, Reference):
         return Flag(written.feature)
+    if isinstance(written, LabelReference):
+        return LabelShare()
     if isinstance(written, Predicate):
         return written
     raise PredicateError(f"{type(written).__name__} is not a predicate: compare it, or join it using & and |")
@@ -180,15 +188,39 @@ def clip(written: Form | Ratio) -> Clipped:
 class LabelReference(_Compared):
     """The label, which is still to be compared."""
 
+    @property
+    def event(self) -> LabelIs:
+        """Of a time to an event, whether the event happened within the horizon."""
+        return LabelIs(positive=True)
+
+    @property
+    def time(self) -> "LabelReference":
+        """The time to an event, which > and <= compare with the end of an interval."""
+        return self
+
     def __eq__(self, value: object) -> Predicate:  # type: ignore[override]
         if isinstance(value, str):
             return LabelClass(value)
         if isinstance(value, bool) or value not in (-1, 1):
-            raise PredicateError("y is compared with 1 or -1, or with a class, a text: write y == 1")
+            raise PredicateError(
+                "y is compared with 1 or -1, or with a class, a text: write y == 1; for a number use >=, >, < and <="
+            )
         return LabelIs(value == 1)
 
     def __ne__(self, value: object) -> Predicate:  # type: ignore[override]
         return ~(self == value)
+
+    def __ge__(self, bound: object) -> Predicate:
+        return LabelAtLeast(_number(bound))
+
+    def __gt__(self, bound: object) -> Predicate:
+        return LabelAbove(_number(bound))
+
+    def __lt__(self, bound: object) -> Predicate:
+        return Not(LabelAtLeast(_number(bound)))
+
+    def __le__(self, bound: object) -> Predicate:
+        return Not(LabelAbove(_number(bound)))
 
 
 class _Features:
@@ -223,6 +255,14 @@ def _exact(number: object) -> Bound:
         short = decimal.limit_denominator(LARGEST_INTEGER)
         return short if float(short) == number else decimal
     raise PredicateError("a real feature is compared with a finite number: give one, such as 0.5")
+
+
+def _number(bound: object) -> Fraction:
+    """The number that a label is compared with, as `_exact`."""
+    found = None if isinstance(bound, str) else _exact(bound)
+    if not isinstance(found, Fraction):
+        raise PredicateError("the label is compared with a finite number: give one, such as 0.5")
+    return found
 
 
 def _whole(number: object) -> int:

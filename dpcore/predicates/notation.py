@@ -3,6 +3,7 @@
     (x["age"] >= 65) & (y == 1)
     ~x["smoker"] | (x["job"] == "clerk")
     clip((3 * z["age"] - 2 * z["job=clerk"] + 5) / 16)
+    y >= 30
 
 `&` binds more tightly than `|`, and both bind less tightly than comparisons, which need no parentheses here. `to_text`
 writes the parentheses, so its output is valid Python too. Names and values are JSON strings. Real bounds are exact:
@@ -28,8 +29,11 @@ from dpcore.predicates.expressions import (
     Constant,
     Equals,
     Flag,
+    LabelAbove,
+    LabelAtLeast,
     LabelClass,
     LabelIs,
+    LabelShare,
     NonNegative,
     Not,
     Or,
@@ -62,7 +66,7 @@ _SHOWN = 30
 
 _TOKEN = re.compile(
     r"(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3}(?![0-9]))?)"
-    r"|(?P<name>[A-Za-z_]\w*)"
+    r"|(?P<name>y\.(?:event|time)\b|[A-Za-z_]\w*)"
     r"|(?P<sign><=|>=|==|!=|[<>&|~()\[\]+*/-])"
 )
 _BLANK = re.compile(r"[ \t\r\n]*")
@@ -78,7 +82,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], object]] = {
 }
 
 Linear = Form | Fraction
-Side = Reference | LabelReference | Linear | str | bool
+Side = Reference | LabelReference | LabelIs | Linear | str | bool
 T = TypeVar("T")
 
 
@@ -220,9 +224,11 @@ class _Parser:
     def _alone(self, side: Side) -> Predicate:
         if isinstance(side, bool):
             return Constant(side)
-        if not isinstance(side, Reference):
+        if isinstance(side, LabelIs):
+            return side
+        if not isinstance(side, Reference | LabelReference):
             self._fail("expected a comparison")
-        return Flag(side.feature)
+        return as_predicate(side)
 
     def _compared(self, start: int, left: Side) -> Predicate:
         compare = _COMPARISONS[self._took(*_COMPARISONS)]
@@ -242,8 +248,10 @@ class _Parser:
     def _side(self) -> Side:
         if self._took("x"):
             return x[self._bracketed()]
-        if self._took("y"):
+        if self._took("y", "y.time"):
             return y
+        if self._took("y.event"):
+            return y.event
         if truth := self._took("true", "false"):
             return truth == "true"
         if self._token.kind == "text":
@@ -364,7 +372,9 @@ class _Writer:
     def _part(self, predicate: Predicate) -> str:
         """The text of a predicate as a part of another."""
         text = self.text(predicate)
-        bare = isinstance(predicate, Flag | Constant | Clipped) or (isinstance(predicate, Not) and text[0] == "~")
+        bare = isinstance(predicate, Flag | Constant | Clipped | LabelShare) or (
+            isinstance(predicate, Not) and text[0] == "~"
+        )
         return text if bare else f"({text})"
 
     def _new(self, predicate: Predicate) -> str:  # noqa: PLR0911 - one for each kind
@@ -373,8 +383,12 @@ class _Writer:
                 return " & ".join(self._part(part) for part in parts)
             case Or(parts):
                 return " | ".join(self._part(part) for part in parts)
-            case Not(AtLeast() | Above() | Equals() | LabelIs() | LabelClass() | NonNegative() as part):
+            case Not(AtLeast() | Above() | Equals() | NonNegative() as part):
                 return _comparison(part, negated=True)
+            case Not(LabelIs() | LabelClass() | LabelAtLeast() | LabelAbove() as part):
+                return _comparison(part, negated=True)
+            case LabelShare():
+                return "y"
             case Not(part):
                 return f"~{self._part(part)}"
             case Constant(value):
@@ -387,7 +401,7 @@ class _Writer:
                 return _comparison(predicate, negated=False)
 
 
-def _comparison(predicate: Predicate, *, negated: bool) -> str:
+def _comparison(predicate: Predicate, *, negated: bool) -> str:  # noqa: PLR0911 - one for each kind
     """The text of a comparison, or of its complement. Raises TypeError for a kind of predicate without notation."""
     match predicate:
         case AtLeast(feature, bound):
@@ -400,6 +414,10 @@ def _comparison(predicate: Predicate, *, negated: bool) -> str:
             return f"y {'!=' if negated else '=='} {1 if positive else -1}"
         case LabelClass(value):
             return f"y {'!=' if negated else '=='} {_quoted(value)}"
+        case LabelAtLeast(bound):
+            return f"y {'<' if negated else '>='} {_number(bound)}"
+        case LabelAbove(bound):
+            return f"y {'<=' if negated else '>'} {_number(bound)}"
         case NonNegative(form):
             return f"{_form(form)} {'<' if negated else '>='} 0"
         case _:

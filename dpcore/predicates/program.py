@@ -33,15 +33,18 @@ from dpcore.predicates.expressions import (
     Equals,
     Flag,
     FormCoordinates,
+    LabelAbove,
+    LabelAtLeast,
     LabelClass,
     LabelIs,
+    LabelShare,
     NonNegative,
     Not,
     Or,
     Predicate,
 )
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.features import Bound, RealFeature, several_classes
+from dpcore.records.features import Bound, EventTime, RealFeature, measured, several_classes
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 
@@ -68,7 +71,7 @@ class Block:
         self.part = slice(first, min(first + rows, records.rows))
         # One contiguous run for each coordinate: operations read whole columns.
         self._columns = np.ascontiguousarray(_coordinates(records, self.part, columns).T)
-        self._labels = records.labels[self.part]
+        self._coding, self._labels = records.coding, records.coding.values(records.labels[self.part])
         self.usable = records.usable[self.part]
         self.rows = len(self._labels)
         self._fraction_bits = fraction_bits
@@ -105,12 +108,33 @@ class Block:
         return np.full(-(-self.rows // WORD_ROWS), ~np.uint64(0), dtype="<u8")
 
     def positive(self) -> Bits:
-        """The label is +1."""
-        return self.pack(self._labels > 0)
+        """The label is +1; of a time to an event, the event happened within the horizon."""
+        intervals = self._coding.intervals
+        return self.pack(self._labels < intervals if intervals else self._labels > 0)
 
     def of_class(self, code: int) -> Bits:
         """The label has this code, of several classes."""
         return self.pack(self._labels == code)
+
+    def label_at_least(self, least: int) -> Bits:
+        """A label that is a number or a count is >= least; both as stored."""
+        return self.pack(self._labels >= least)
+
+    def followed_beyond(self, interval: int) -> Bits:
+        """The time to the event, or to when the row was censored, is after the end of this interval."""
+        intervals = self._coding.intervals
+        happened = (self._labels > interval) & (self._labels < intervals)
+        return self.pack(happened | (self._labels > intervals + interval))
+
+    def label_share(self, sign: int) -> Values:
+        """floor(2^f s) of the label's place s between its bounds, from 0 to 1; sign -1 for 1 - s."""
+        labels = self._labels.astype(np.int64)
+        if self._coding.kind == "count":
+            counted = labels if sign > 0 else self._coding.size - labels
+            return ((counted << self._fraction_bits) // self._coding.size).astype(np.int32)
+        # (1 + t) / 2 2^f = (labels + 2^30) 2^(f - 31).
+        shift = STORED_FRACTION_BITS + 1 - self._fraction_bits
+        return ((sign * labels + (1 << STORED_FRACTION_BITS)) >> shift).astype(np.int32)
 
     def column_at_least(self, column: int, least: int) -> Bits:
         """A coordinate is >= least; both in units of 2^-30."""
@@ -182,7 +206,9 @@ def _coordinates(records: Records, part: slice, columns: Sequence[int]) -> NDArr
 _BITS, _VALUES, _SUMS = 1, 32, 64
 _ROW_BITS: dict[Callable[..., Result], int] = {
     Block.weighted: _SUMS,
-    **dict.fromkeys((Block.clipped, Block.lesser, Block.greater, Block.where, Block.unless), _VALUES),
+    **dict.fromkeys(
+        (Block.clipped, Block.label_share, Block.lesser, Block.greater, Block.where, Block.unless), _VALUES
+    ),
 }
 
 
@@ -301,7 +327,7 @@ class _Compiler:
             self._known[key] = self._new_bits(predicate)
         return self._known[key]
 
-    def _new_bits(self, predicate: Predicate) -> int:  # noqa: C901, PLR0911 - one for each kind
+    def _new_bits(self, predicate: Predicate) -> int:  # noqa: C901, PLR0911, PLR0912 - one for each kind
         match predicate:
             case Constant(value):
                 return self._constant(value=value)
@@ -311,6 +337,12 @@ class _Compiler:
             case LabelClass(value):
                 classes = several_classes(self._schema.label, "a predicate about a class")
                 return self._place(Block.of_class, (classes.values.index(value),))
+            case LabelAbove(bound) if isinstance(self._schema.label, EventTime):
+                return self._place(Block.followed_beyond, (self._schema.label.interval(bound),))
+            case LabelAtLeast(bound) | LabelAbove(bound):
+                label = measured(self._schema.label, "a comparison of the label with a number")
+                least = label.least_stored(bound, above=isinstance(predicate, LabelAbove))
+                return self._place(Block.label_at_least, (least,))
             case Flag(feature):
                 return self._place(Block.column_at_least, (self._column(feature), 1))
             case Equals(feature, value):
@@ -337,6 +369,8 @@ class _Compiler:
 
     def _new_values(self, predicate: Predicate, *, negated: bool) -> int:
         match predicate:
+            case LabelShare():
+                return self._place(Block.label_share, (-1 if negated else 1,))
             case Clipped(form, scale):
                 sign, constant = (-1, scale - form.constant) if negated else (1, form.constant)
                 return self._place(Block.clipped, (sign, constant, scale), (self._sum(form),))

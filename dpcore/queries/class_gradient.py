@@ -14,7 +14,7 @@ from dpcore.numbers.progress import Progress
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.records.features import Target, several_classes
 from dpcore.records.losses import STEP_BITS, WEIGHT_BITS, clip_squared, exponential_table
-from dpcore.records.records import BLOCK_ROWS, Records, rows_of_classes
+from dpcore.records.records import BLOCK_ROWS, Records, labelled_rows
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class ClassGradientQuery(GradientQuery):
 
     def sums(self, records: Records, fraction_bits: int, progress: Progress | None = None) -> NDArray[np.int64]:
         """The contribution without noise: (classes d,). Raises as `GradientQuery.sums`."""
-        if records.classes != self.classes or records.d * self.classes != len(self.theta):
+        if records.coding.classes != self.classes or records.d * self.classes != len(self.theta):
             raise ShapeError(
                 f"theta has {len(self.theta)} weights of {self.classes} classes, and the records {records.d} "
-                f"coordinates and {records.classes} classes: use one schema"
+                f"coordinates and {records.coding.classes} classes: use one schema"
             )
         self._check_room(fraction_bits)
         from dpcore.records.compiled import add_class_gradients  # noqa: PLC0415 - imports Numba
@@ -56,7 +56,7 @@ class ClassGradientQuery(GradientQuery):
         theta = np.array(self.theta, dtype=np.int64).reshape(self.classes, records.d)
         most, shift = clip_squared(self.clip, fraction_bits), fraction_bits + THETA_BITS - STEP_BITS
         table, total = exponential_table(), np.zeros((self.classes, records.d), dtype=np.int64)
-        for first, block, codes in rows_of_classes(records, fraction_bits):
+        for first, block, codes in labelled_rows(records, fraction_bits):
             rows = block if self.basis is None else np.trunc(self.basis.products(block)).astype(np.int64)
             usable = records.usable[first : first + len(block)]
             add_class_gradients(rows[usable], codes[usable].astype(np.int64), theta, table, shift, most, total)

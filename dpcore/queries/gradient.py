@@ -9,16 +9,16 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.accounting.noise_shares import gradient_squared
+from dpcore.accounting.cohorts import Cohorts
+from dpcore.accounting.noise_shares import GaussianShares, gradient_squared
 from dpcore.accounting.protection import GaussianProtection, Scope, Setting
 from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.progress import Progress
 from dpcore.numbers.rationals import check_rational
 from dpcore.queries.kind import QueryKind, QueryLimits
-from dpcore.randomness.noise import check_share, discrete_gaussian, tail_bound
 from dpcore.records.clipping import Basis
 from dpcore.records.computation import Computation
-from dpcore.records.losses import STEP_BITS, WEIGHT_BITS, LossName, check_loss, clip_squared, weight_table
+from dpcore.records.losses import LOSSES, STEP_BITS, WEIGHT_BITS, LossName, check_loss, clip_squared, weight_table
 from dpcore.records.records import BLOCK_ROWS, Records, edges
 
 MOST_FRACTION_BITS = 16
@@ -47,6 +47,8 @@ class GradientQuery(QueryKind):
     """
 
     array: ClassVar[str] = "gradient"
+    losses: ClassVar[tuple[str, ...]] = LOSSES
+    """Those that it may be of."""
     shorter: ClassVar[str] = "leave the basis out, or shorten the schema"
 
     loss: LossName
@@ -59,17 +61,38 @@ class GradientQuery(QueryKind):
     """The standard deviation of each party's discrete Gaussian share of the noise on each coordinate."""
     basis: Basis | None = field(default=None, repr=False)
     """P. With a basis, records are z = P e instead of edges e, as are theta and the gradient."""
+    among: Cohorts | None = field(default=None, kw_only=True)
+    """See `QueryKind.cohorts`; share_sigma is that of the smallest one."""
 
     def __post_init__(self) -> None:
-        check_loss(self.loss)
+        check_loss(self.loss, self.losses)
         check_rational("clip", self.clip)
         if not self.theta or max(map(abs, self.theta)) > LARGEST_THETA:
             raise PlanError(
                 "theta is empty or has an entry beyond 2^11: give one entry for each coordinate, scaled down"
             )
-        if self.basis is not None and self.vectors * self.basis.d != len(self.theta):
+        if self.basis is not None and self.basis.d != self.coordinates:
             raise PlanError(f"theta has {len(self.theta)} coordinates and the basis {self.basis.d}: make them equal")
-        check_share(self.share_sigma)
+        _ = self.shares
+
+    @property
+    def shares(self) -> GaussianShares:
+        """See `QueryKind`. Raises PlanError if they are not counted."""
+        return GaussianShares(self.share_sigma, self.among)
+
+    def following(self, cohorts: Cohorts) -> Self:
+        """See `QueryKind`."""
+        return replace(self, among=cohorts)
+
+    @property
+    def weight_bits(self) -> int:
+        """Fraction bits of a record's weight."""
+        return WEIGHT_BITS
+
+    @property
+    def coordinates(self) -> int:
+        """Those of a record at which theta is taken: d."""
+        return len(self.theta) // self.vectors
 
     @property
     def vectors(self) -> int:
@@ -91,14 +114,14 @@ class GradientQuery(QueryKind):
     def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
         """A bound on every coordinate, with the noise's 2^-64 tail. Raises PlanError if int64 might not hold it."""
         self._check_room(fraction_bits)
-        longest = isqrt(clip_squared(self.clip, fraction_bits))
-        return limits.rows * longest + tail_bound(self.share_sigma, limits.parties, self.length(limits.d))
+        longest = isqrt(clip_squared(self.clip, fraction_bits, self.weight_bits))
+        return limits.rows * longest + self.shares.tail_bound(limits.parties, self.length(limits.d))
 
     def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
         """This party's sum and its share of the noise: int64 (length,)."""
         # One thread suffices: the work is one product per row.
         sums = self.sums(records, fraction_bits, computation.progress)
-        return sums + discrete_gaussian(self.share_sigma, len(sums), computation.random)
+        return sums + self.shares.draw(len(sums), computation.random)
 
     def sums(self, records: Records, fraction_bits: int, progress: Progress | None = None) -> NDArray[np.int64]:
         """The contribution without noise. Raises ShapeError if theta has another length, PlanError as `largest_sum`."""
@@ -119,7 +142,7 @@ class GradientQuery(QueryKind):
 
     def decode(self, total: NDArray[np.int64], fraction_bits: int) -> NDArray[np.float64]:
         """The sum of clipped gradients in real units: (d,)."""
-        return np.ldexp(total.astype(np.float64), -(fraction_bits + WEIGHT_BITS))
+        return np.ldexp(total.astype(np.float64), -(fraction_bits + self.weight_bits))
 
     @property
     def name(self) -> str:
@@ -138,7 +161,7 @@ class GradientQuery(QueryKind):
 
     def facts(self, d: int, fraction_bits: int) -> dict[str, Any]:
         """See `QueryKind`."""
-        return {"d": d, "unit": f"2^-{fraction_bits + WEIGHT_BITS}", "loss": self.loss}
+        return {"d": d, "unit": f"2^-{fraction_bits + self.weight_bits}", "loss": self.loss}
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -162,10 +185,12 @@ class GradientQuery(QueryKind):
 
     def protection(self, setting: Setting) -> GaussianProtection:
         """See `QueryKind`."""
-        squared = gradient_squared(self.clip, setting.fraction_bits)
+        squared = gradient_squared(self.clip, setting.fraction_bits, self.weight_bits)
         values, honest = self.length(setting.d), setting.honest_parties
         # One vector of length C where the record leaves, the distance of two where it is replaced.
-        return GaussianProtection(self.scope, honest, self.share_sigma, squared, values, squared_alone=squared // 4)
+        return GaussianProtection(
+            self.scope, honest, self.share_sigma, squared, values, squared_alone=squared // 4, cohorts=self.among
+        )
 
     def with_noise(self, share_sigma: int) -> Self:
         """See `QueryKind`."""

@@ -9,11 +9,14 @@ from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.accounting.cohorts import Cohorts
+from dpcore.accounting.noise_shares import NoiseShares
 from dpcore.accounting.protection import GaussianProtection, Protection, Scope, Setting
 from dpcore.errors import PlanError
 from dpcore.numbers.fixed_point import Encoding, plan_encoding
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.predicates.expressions import Predicate
+from dpcore.randomness.sources import RandomSource
 from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import Target, two_classes
@@ -278,6 +281,34 @@ class QueryKind(SumQuery[Any], ABC):
             raise PlanError(f"{self.name} adds no Gaussian noise: leave epsilon out")
         return self.with_noise(protection.least_share(party_rows, epsilon, delta, part))
 
+    @property
+    def shares(self) -> NoiseShares | None:
+        """The shares of noise that every party adds to each value of the total; None for other noise, or none."""
+        return None
+
+    @property
+    def cohorts(self) -> Cohorts | None:
+        """The cohorts that its noise follows: it is that of the one that answers. None: of the smallest one."""
+        return None if self.shares is None else self.shares.cohorts
+
+    def following(self, cohorts: Cohorts) -> Self:
+        """The same query with the noise of the cohort that answers, of these. Raises PlanError if that is not possible.
+
+        Its noise is that of the smallest one before; the cost is the same in each of them.
+        """
+        raise PlanError(
+            f"{self.name} has no noise for the cohort that answers, of {cohorts.smallest} parties or more: "
+            "ask for that of the smallest cohort"
+        )
+
+    def top_up(self, d: int, parties: int, random: RandomSource) -> NDArray[np.int64] | None:
+        """What a party adds to its contribution in a cohort of so many parties: int64 (length,); None if nothing.
+
+        It is drawn once for an attempt: two top-ups on one share would be two releases. Raises PlanError if the query
+        does not admit the cohort.
+        """
+        return None if self.shares is None else self.shares.draw_top_up(parties, self.length(d), random)
+
     def features(self, schema: Schema) -> tuple[str, ...]:
         """If the scope is "marginal": the names of the coordinates whose values are covered, each on its own."""
         return ()
@@ -289,8 +320,17 @@ class QueryKind(SumQuery[Any], ABC):
 
     def noise_words(self, parties: int, honest: int) -> str:
         """What the noise is and who adds it. honest: number of parties whose shares are counted under collusion."""
-        return (
+        said = (
             f"The noise is a sum of shares, one from each of the {parties} parties. The figure for the learner "
             "alone counts them all: every party adds its share and keeps it to itself. The one under collusion "
-            f"counts {honest}, the record's own party among them: all parties but {honest} may collude."
         )
+        if self.cohorts is None:
+            return f"{said}counts {honest}, the record's own party among them: all parties but {honest} may collude."
+        return (
+            f"{said}counts all but {_parties(self.cohorts.colluders)}, the record's own party not among those, in any "
+            "cohort that may answer: shares are as large as the one that answered needs."
+        )
+
+
+def _parties(count: int) -> str:
+    return "1 party" if count == 1 else f"{count} parties"

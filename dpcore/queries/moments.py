@@ -4,21 +4,28 @@ These d + d(d + 1)/2 numbers determine the mean and the covariance of the popula
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.accounting.noise_shares import PRODUCT_WEIGHT, SQUARE_WEIGHT, moments_squared, moments_squared_alone
+from dpcore.accounting.cohorts import Cohorts
+from dpcore.accounting.noise_shares import (
+    PRODUCT_WEIGHT,
+    SQUARE_WEIGHT,
+    GaussianShares,
+    moments_squared,
+    moments_squared_alone,
+)
 from dpcore.accounting.protection import GaussianProtection, Scope, Setting
 from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.numbers.progress import Progress
 from dpcore.queries.kind import QueryKind, QueryLimits
 from dpcore.rados.distribution import Moments
-from dpcore.randomness.noise import LARGEST_SIGMA, check_share, discrete_gaussian, tail_bound
+from dpcore.randomness.noise import LARGEST_SIGMA
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation, RowSums, sum_on_threads
 from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Product
@@ -53,11 +60,22 @@ class MomentsQuery(QueryKind):
     relative to products, whose weight is 5 4^f."""
     share_sigma: int
     """The standard deviation of each party's discrete Gaussian share of the noise on each value."""
+    among: Cohorts | None = field(default=None, kw_only=True)
+    """See `QueryKind.cohorts`; share_sigma is that of the smallest one."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.edge_multiplier <= LARGEST_SIGMA:
             raise PlanError(f"edge_multiplier is {self.edge_multiplier}: give an integer from 1 to 2^48")
-        check_share(self.share_sigma)
+        _ = self.shares
+
+    @property
+    def shares(self) -> GaussianShares:
+        """See `QueryKind`. Raises PlanError if they are not counted."""
+        return GaussianShares(self.share_sigma, self.among)
+
+    def following(self, cohorts: Cohorts) -> Self:
+        """See `QueryKind`."""
+        return replace(self, among=cohorts)
 
     def length(self, d: int) -> int:
         """Number of values: d + d(d + 1)/2, one fewer with a bias."""
@@ -71,13 +89,17 @@ class MomentsQuery(QueryKind):
         """A bound on every value, with the noise's 2^-64 tail. Raises PlanError if d or fraction_bits is too large."""
         one = 1 << checked_fraction_bits(fraction_bits)
         self.clip.check_room(limits.d, fraction_bits)
-        most = max(self.edge_multiplier * one, PRODUCT_WEIGHT * one * one)
-        return limits.rows * most + tail_bound(self.share_sigma, limits.parties, self.length(limits.d))
+        noise = self.shares.tail_bound(limits.parties, self.length(limits.d))
+        return limits.rows * self._largest_value(one) + noise
+
+    def _largest_value(self, one: int) -> int:
+        """The largest magnitude of a value that a record adds. one: 2^fraction_bits."""
+        return max(self.edge_multiplier * one, PRODUCT_WEIGHT * one * one)
 
     def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
         """This party's sums and its share of the noise: int64 (length,)."""
         sums = self.sums(records, fraction_bits, computation.progress, computation.row_sums)
-        return sums + discrete_gaussian(self.share_sigma, len(sums), computation.random)
+        return sums + self.shares.draw(len(sums), computation.random)
 
     def sums(
         self,
@@ -128,7 +150,7 @@ class MomentsQuery(QueryKind):
         """
         edge_sum, products = self.decode(total, fraction_bits)
         about, noise = self._noise(products, fraction_bits, rows=rows, parties=parties, held_back=held_back)
-        sigma = self.share_sigma * float(np.sqrt(parties))
+        sigma = self.shares.deviation(parties)
         return Moments(
             edge_sum=edge_sum,
             product_sum=products,
@@ -143,7 +165,7 @@ class MomentsQuery(QueryKind):
         self, products: NDArray[np.float64], fraction_bits: int, *, rows: int, parties: int, held_back: HeldBack | None
     ) -> tuple[int, NDArray[np.float64]]:
         """The rows that the total is over, and the deviations of its products, (d, d); sets the square of the bias."""
-        sigma = self.share_sigma * float(np.sqrt(parties))
+        sigma = self.shares.deviation(parties)
         noise = np.full(products.shape, np.ldexp(sigma, -2 * fraction_bits) / PRODUCT_WEIGHT)
         np.fill_diagonal(noise, np.ldexp(sigma, -2 * fraction_bits) / SQUARE_WEIGHT)
         about = rows if held_back is None else held_back.rows(rows)
@@ -191,7 +213,9 @@ class MomentsQuery(QueryKind):
             for bound in (moments_squared, moments_squared_alone)
         )
         values, honest = self.length(setting.d), setting.honest_parties
-        return GaussianProtection(self.scope, honest, self.share_sigma, squared, values, squared_alone=alone)
+        return GaussianProtection(
+            self.scope, honest, self.share_sigma, squared, values, squared_alone=alone, cohorts=self.among
+        )
 
     def with_noise(self, share_sigma: int) -> Self:
         """See `QueryKind`."""
@@ -330,6 +354,15 @@ def _hat_square(hat: Hat, centre: float) -> float:
     above = (1 - peak, 1 - peak) if right is None else ((right - peak) / 2, (right - peak) / 3)
     mean, square = ((low + high) / 2 for low, high in zip(below, above, strict=True))
     return square - 2 * centre * mean + centre**2
+
+
+LEAST_LABEL_MULTIPLIER = 4
+"""That of a query for moments of numbers, whose squares need a weight."""
+
+
+def label_multiplier(norm_bound: Fraction, weight: Fraction | None = None) -> int:
+    """The k of a query for moments of numbers, whose labels have the query's fraction bits: as `edge_multiplier`."""
+    return max(LEAST_LABEL_MULTIPLIER, edge_multiplier(norm_bound, 0, weight))
 
 
 def edge_multiplier(norm_bound: Fraction, fraction_bits: int, weight: Fraction | None = None) -> int:

@@ -7,6 +7,8 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.accounting.cohorts import Cohorts
+from dpcore.accounting.noise_shares import GaussianShares
 from dpcore.accounting.protection import Protection, Scope, Setting
 from dpcore.errors import PlanError, ShapeError
 from dpcore.queries.kind import FractionBits, QueryKind, QueryLimits
@@ -133,6 +135,15 @@ class RadosQuery(QueryKind):
     def with_noise(self, share_sigma: int) -> Self:
         """See `QueryKind`."""
         return replace(self, design=self.design.with_noise(share_sigma))
+
+    @property
+    def shares(self) -> GaussianShares | None:
+        """See `QueryKind`; of `joint` they are of its column's coordinates only."""
+        return self.design.shares
+
+    def following(self, cohorts: Cohorts) -> Self:
+        """See `QueryKind`."""
+        return replace(self, design=self.design.following(cohorts))
 
     def features(self, schema: Schema) -> tuple[str, ...]:
         """See `QueryKind`."""

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.accounting.cohorts import Cohorts
 from dpcore.accounting.local_response import LocalResponse
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, NoiseShares
 from dpcore.accounting.protection import (
@@ -201,11 +202,24 @@ class StatisticQuery(QueryKind):
             return LaplaceProtection(self.scope, honest, self.noise, l1, 1 << bits, alone)
         squared, alone = (bound << 2 * bits for bound in (self.sensitivity.l2_squared, self.sensitivity.alone))
         sigma, count = self.noise.share_sigma, len(self.predicates)
-        return GaussianProtection(self.scope, honest, sigma, squared, count, squared_alone=alone)
+        return GaussianProtection(
+            self.scope, honest, sigma, squared, count, squared_alone=alone, cohorts=self.noise.cohorts
+        )
+
+    @property
+    def shares(self) -> NoiseShares | None:
+        """See `QueryKind`."""
+        return None if isinstance(self.noise, LocalResponse) else self.noise
 
     def with_noise(self, share_sigma: int) -> Self:
         """See `QueryKind`."""
         return replace(self, noise=GaussianShares(share_sigma))
+
+    def following(self, cohorts: Cohorts) -> Self:
+        """See `QueryKind`."""
+        if isinstance(self.noise, LocalResponse):
+            return super().following(cohorts)
+        return replace(self, noise=replace(self.noise, cohorts=cohorts))
 
     def noise_words(self, parties: int, honest: int) -> str:
         """See `QueryKind`."""
@@ -218,7 +232,7 @@ class StatisticQuery(QueryKind):
             )
         if not isinstance(self.noise, LaplaceShares):
             return super().noise_words(parties, honest)
-        shares = self.noise.shares
+        shares = self.noise.needed(parties)
         return (
             f"The noise is discrete Laplace noise in {shares} shares, and each of the {parties} parties adds one. "
             f"Both figures count {shares}, the record's own party's among them: all parties but {shares} may "

@@ -114,6 +114,52 @@ class Moments:
 
 
 @dataclass(frozen=True, eq=False)
+class NumberMoments:
+    """Noisy sums over m records whose label is a number t in [-1, 1], otherwise as `Moments`. Raises as it does."""
+
+    label_sum: Vector
+    """(d,), sum_i t_i x_i."""
+    square_sum: float
+    """sum_i t_i^2."""
+    product_sum: Matrix
+    """(d, d), sum_i x_i x_i^T."""
+    rows: int
+    """m, public."""
+    bias: bool
+    """The last coordinate is the constant feature 1; see `Moments`."""
+    norm_bound: float
+    """The clipping norm R."""
+    sum_noise: float
+    """The standard deviation of the noise on each entry of label_sum."""
+    square_noise: float
+    """That on square_sum."""
+    product_noise: Matrix
+    """(d, d), that of each entry of product_sum."""
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.square_sum) and self.square_noise >= 0):
+            raise DataError("square_sum is not finite: decode the release again, or run its query again")
+        # The other fields are those of moments of edges.
+        shared = Moments(
+            self.label_sum,
+            self.product_sum,
+            self.rows,
+            self.bias,
+            self.norm_bound,
+            self.sum_noise,
+            self.product_noise,
+        )
+        object.__setattr__(self, "label_sum", shared.edge_sum)
+        for name in ("product_sum", "product_noise"):
+            object.__setattr__(self, name, getattr(shared, name))
+
+    @property
+    def d(self) -> int:
+        """Coordinates, the bias included."""
+        return len(self.label_sum)
+
+
+@dataclass(frozen=True, eq=False)
 class ClassMoments:
     """Noisy sums over m records of several classes, otherwise as `Moments`. Raises as it does."""
 

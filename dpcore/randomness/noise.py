@@ -187,6 +187,11 @@ def tail_bound(sigma: int, summands: int, values: int) -> int:
     return math.ceil(sigma * math.sqrt(2 * summands * (math.log(2 * values) + 64 * math.log(2)))) + 1
 
 
+def tail_of_variance(variance: int, values: int) -> int:
+    """The same for sums of unequal samples whose squared standard deviations add up to `variance`."""
+    return math.ceil(math.sqrt(variance) * math.sqrt(2 * (math.log(2 * values) + 64 * math.log(2)))) + 1
+
+
 # Exact samples of Polya variables NB(r, q), r = 1/h and q = exp(-1/t), whose differences are shares of discrete Laplace
 # noise:
 #

@@ -159,6 +159,63 @@ def subtract_gradients(
                 total[place] -= weight * z[place]
 
 
+@compiled(
+    types.void(
+        types.int64[:, ::1],
+        types.int64[::1],
+        types.int64[::1],
+        types.int64[::1],
+        types.Array(types.int64, 1, "C", readonly=True),
+        types.int64,
+        types.int64,
+        types.int64[::1],
+    )
+)
+def add_number_gradients(
+    rows: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    theta: NDArray[np.int64],
+    table: NDArray[np.int64],
+    shift: int,
+    most: int,
+    total: NDArray[np.int64],
+) -> None:
+    """Add w z of every row z to `total`, (d,): dpcore.queries.number_gradient.
+
+    labels: y, in units of 2^-WEIGHT_BITS. offsets: added to the margins, in their units. table: `mean_table`. shift:
+    bits of a margin below a step of the table; without a table below a unit of the weight. most: the largest squared
+    length.
+    """
+    count, d = rows.shape
+    half = np.int64(1) << (shift - 1)
+    for row in range(count):
+        margin, squared = offsets[row], np.int64(0)
+        for place in range(d):
+            margin += rows[row, place] * theta[place]
+            squared += rows[row, place] * rows[row, place]
+        if squared == 0:
+            continue
+        if len(table) == 0:
+            mean = (margin + half) >> shift
+        else:
+            # Beyond the table, the mean of its end.
+            step = (margin >> shift) + _HALF
+            mean = table[0] if step < 0 else table[-1] if step >= len(table) else table[step]
+        weight = mean - labels[row]
+        size = np.int64(abs(weight))
+        if np.float64(size) * np.float64(size) * np.float64(squared) > 0.5 * np.float64(most):
+            # At most one unit too large: the root of a quotient in double precision, rounded down.
+            size = min(size, np.int64(np.sqrt(np.float64(most) / np.float64(squared)) + 1))
+            # floor(floor(most / size) / size) = floor(most / size^2), whose square may not fit 64 bits.
+            while size > 0 and squared > most // size // size:
+                size -= 1
+        if weight < 0:
+            size = -size
+        for place in range(d):
+            total[place] += size * rows[row, place]
+
+
 @compiled(types.void(types.int64[::1], types.Array(types.int64, 1, "C", readonly=True)))
 def _softmax(steps: NDArray[np.int64], table: NDArray[np.int64]) -> None:
     """Replace scores, in steps of the table, by floor(2^WEIGHT_BITS p)."""
@@ -233,6 +290,81 @@ def add_class_gradients(
         for code in range(k):
             for place in range(d):
                 total[code, place] += weights[code] * rows[row, place]
+
+
+@compiled(
+    types.void(
+        types.int64[:, ::1],
+        types.int64[::1],
+        types.int64[::1],
+        types.int64,
+        types.Array(types.int64, 1, "C", readonly=True),
+        types.Array(types.int64, 1, "C", readonly=True),
+        types.int64,
+        types.int64,
+        types.int64[::1],
+    )
+)
+def add_hazard_gradients(  # noqa: C901  (one loop, compiled)
+    rows: NDArray[np.int64],
+    codes: NDArray[np.int64],
+    theta: NDArray[np.int64],
+    unit: int,
+    means: NDArray[np.int64],
+    at_events: NDArray[np.int64],
+    shift: int,
+    most: int,
+    total: NDArray[np.int64],
+) -> None:
+    """Add (u r_j, R z) of every row z to `total`, (J + d,): dpcore.queries.hazard_gradient.
+
+    rows: (rows, d). codes: (rows,), cells of dpcore.records.features.event_time. theta: (J + d,). unit: u in the units
+    of z. means, at_events: `hazard_tables`. shift: bits of a margin below a step of the tables. most: the largest
+    squared length, below 2^61.
+    """
+    d = rows.shape[1]
+    intervals = len(theta) - d
+    slopes, shorter = np.empty(intervals, np.int64), np.empty(intervals, np.int64)
+    half = np.int64(len(means) // 2)
+    for row in range(len(rows)):
+        margin, squared = np.int64(0), np.int64(0)
+        for place in range(d):
+            margin += rows[row, place] * theta[intervals + place]
+            squared += rows[row, place] ** 2
+        code = codes[row]
+        happened = code < intervals
+        last = code if happened else code - intervals
+        slope, own = np.int64(0), np.int64(0)
+        for interval in range(min(last + 1, intervals)):
+            # Beyond the tables, the values of their ends.
+            step = min(max(((margin + unit * theta[interval]) >> shift) + half, 0), len(means) - 1)
+            if interval < last:
+                slopes[interval] = means[step]
+            elif happened:
+                slopes[interval] = -at_events[step]
+            else:
+                slopes[interval] = (means[step] + 1) >> 1
+            slope += slopes[interval]
+            own += slopes[interval] ** 2
+        ends = min(last + 1, intervals)
+        length = np.float64(unit) ** 2 * np.float64(own) + np.float64(slope) ** 2 * np.float64(squared)
+        if length > 0.5 * np.float64(most):
+            factor = min(1.0, np.sqrt(np.float64(most) / length))
+            while True:
+                slope, own = np.int64(0), np.int64(0)
+                for interval in range(ends):
+                    shorter[interval] = np.int64(np.float64(slopes[interval]) * factor)
+                    slope += shorter[interval]
+                    own += shorter[interval] ** 2
+                # Exact: no part is much above `most`, so that the sum fits.
+                if unit**2 * own + slope**2 * squared <= most:
+                    break
+                factor *= 1 - 2.0**-20
+            slopes[:ends] = shorter[:ends]
+        for interval in range(ends):
+            total[interval] += unit * slopes[interval]
+        for place in range(d):
+            total[intervals + place] += slope * rows[row, place]
 
 
 # Feature maps.

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from dpcore.errors import DataError
 from dpcore.numbers.fixed_point import STORED_FRACTION_BITS, Mask
+from dpcore.records.coding import Labels
 from dpcore.records.features import Feature, Target
 from dpcore.records.features.described import CellError, Cells, Floats, Numbers, Tally, Texts
-from dpcore.records.features.labels import DescribedLabel
+from dpcore.records.features.described_label import DescribedLabel
 from dpcore.records.schema import Schema
 from dpcore.records.texts import Form, form_of
 
@@ -46,8 +47,8 @@ class EncodedRows:
 
     x: Floats
     """(m, d) float64 in [-1, 1], coordinates in the schema's order."""
-    labels: NDArray[np.int8] | None
-    """(m,) int8 in {-1, +1}, or codes of several classes from 0; None if they were not requested."""
+    labels: Labels | None
+    """In the coding of the schema's label; None if they were not requested."""
     usable: Mask
     """(m,); an unusable row has x = 0, including the bias, and label 1, so that the number of rows never depends on
     values."""
@@ -60,7 +61,7 @@ class StoredRows:
     """Encoded rows as a party keeps them: features (m, d) int32 in units of 2^-30; the rest as in EncodedRows."""
 
     features: NDArray[np.int32]
-    labels: NDArray[np.int8]
+    labels: Labels
     usable: Mask
     tallies: tuple[Tally, ...]
 
@@ -87,7 +88,11 @@ def store(features: NDArray[np.float64], out: NDArray[np.int32] | None = None) -
 def sources(schema: Schema, *, label: bool) -> tuple[WantedColumn, ...]:
     """The distinct columns that encoding needs and how to read them, including the label's if `label` is true."""
     needed = [source_of(feature) for feature in schema.features]
-    return tuple(dict.fromkeys([*needed, WantedColumn(schema.label.column, "texts")] if label else needed))
+    return tuple(dict.fromkeys([*needed, *_of_label(schema.label)] if label else needed))
+
+
+def _of_label(label: Target) -> list[WantedColumn]:
+    return [WantedColumn(*each) for each in zip(label.columns, label.readings, strict=True)]
 
 
 def source_of(feature: Feature) -> WantedColumn:
@@ -158,13 +163,12 @@ def in_form(cells: Texts, form: Form) -> Texts:
     return Texts(places[cells.codes], texts, cells.booleans)
 
 
-def _labelled(schema: Schema, cells: Mapping[WantedColumn, Cells], usable: Mask) -> tuple[NDArray[np.int8], Tally]:
+def _labelled(schema: Schema, cells: Mapping[WantedColumn, Cells], usable: Mask) -> tuple[Labels, Tally]:
     """Labels, 1 in unusable rows, and their tally. Clears `usable` for the rows whose label is dropped."""
     form = form_of(schema.texts)
-    found = cells[WantedColumn(schema.label.column, "texts")]
-    assert isinstance(found, Texts), "labels must be read as texts"
-    encoded = schema.label.encode(in_form(found, form), form)
-    labels = encoded.codes
+    found = [cells[column] for column in _of_label(schema.label)]
+    encoded = schema.label.encode([in_form(each, form) if isinstance(each, Texts) else each for each in found], form)
+    labels = encoded.labels
     usable &= ~encoded.dropped
     labels[~usable] = 1
     return labels, encoded.tally

@@ -13,7 +13,7 @@ within 2^-23 of its limit.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -26,17 +26,20 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
 from dpcore.numbers.fixed_point import Matrix, Vector
 
-LossName = Literal["logistic", "hinge"]
-LOSSES: tuple[str, ...] = get_args(LossName)
+LossName = Literal["logistic", "hinge", "squared", "poisson", "hazards"]
+FAMILIES: tuple[str, ...] = ("squared", "poisson")
+"""Negative log likelihoods of numbers and counts, with their canonical links: dpcore.queries.number_gradient."""
+LOSSES: tuple[str, ...] = tuple(name for name in get_args(LossName) if name not in (*FAMILIES, "hazards"))
+"""Losses of the margin of an edge."""
 WEIGHT_BITS = 12
 STEP_BITS = 10
 LARGEST_MARGIN = 16
 
 
-def check_loss(loss: str) -> None:
-    """Raise ConfigurationError if the loss is unknown."""
-    if loss not in LOSSES:
-        raise ConfigurationError(f"no loss is called {loss!r}; choose one of {', '.join(LOSSES)}")
+def check_loss(loss: str, known: Sequence[str] = LOSSES) -> None:
+    """Raise ConfigurationError if the loss is unknown, or is of other labels."""
+    if loss not in known:
+        raise ConfigurationError(f"no loss of such a label is called {loss!r}; choose one of {', '.join(known)}")
 
 
 def weights(margins: NDArray[np.int64], margin_bits: int, loss: LossName) -> NDArray[np.int64]:
@@ -47,9 +50,9 @@ def weights(margins: NDArray[np.int64], margin_bits: int, loss: LossName) -> NDA
     return found
 
 
-def clip_squared(clip: Fraction, fraction_bits: int) -> int:
-    """floor(C^2 4^(f + WEIGHT_BITS)): the largest squared length of a record's integer gradient. Raises PlanError."""
-    squared = int(clip**2 * (1 << 2 * (fraction_bits + WEIGHT_BITS)))
+def clip_squared(clip: Fraction, fraction_bits: int, weight_bits: int = WEIGHT_BITS) -> int:
+    """floor(C^2 4^(f + weight_bits)): the largest squared length of a record's integer gradient. Raises PlanError."""
+    squared = int(clip**2 * (1 << 2 * (fraction_bits + weight_bits)))
     if not 0 < squared < 1 << 63:
         raise PlanError(
             f"a clip of {float(clip):g} with {fraction_bits} fraction bits does not fit 64 bits: lower either"
@@ -99,11 +102,54 @@ def exponential_table() -> NDArray[np.int64]:
     return table
 
 
-def _exponential(step: int) -> int:
+def _exponential(step: int, bits: int = EXPONENTIAL_BITS) -> int:
     """200 bits decide the rounding, as in `_logistic`."""
     with gmpy2.context(precision=200):
         z = gmpy2.mpfr(2 * step + 1) / (1 << STEP_BITS + 1)
-        return int(gmpy2.rint((1 << EXPONENTIAL_BITS) * gmpy2.exp(-z)))
+        return int(gmpy2.rint((1 << bits) * gmpy2.exp(-z)))
+
+
+@cache
+def mean_table(loss: LossName) -> NDArray[np.int64]:
+    """Of `poisson`, round(2^WEIGHT_BITS exp(z)) at the middle of each step of z from -16 to 16, read-only.
+
+    Beyond these it is constant: what a record adds is clipped anyway. Of `squared` it is empty: the mean is the margin.
+    """
+    half = LARGEST_MARGIN << STEP_BITS
+    steps = range(-half, half) if loss == "poisson" else range(0)
+    table = np.array([_exponential(-step - 1, WEIGHT_BITS) for step in steps], dtype=np.int64)
+    table.setflags(write=False)
+    return table
+
+
+HAZARD_BITS = 18
+"""Fraction bits of the slopes of hazards, which are small where events are rare."""
+LARGEST_LOG_HAZARD = 4
+"""Beyond which hazards over an interval count as exp(4): the survival of an interval is then below 2^-78."""
+
+
+@cache
+def hazard_tables() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """round(2^18 mu) and round(2^18 mu / (exp(mu) - 1)) of mu = exp(z), at the middle of each step of z, read-only.
+
+    Steps of 2^-10 from -16 to 16, of which those above LARGEST_LOG_HAZARD repeat the last.
+    """
+    half = LARGEST_MARGIN << STEP_BITS
+    steps = range(-half, LARGEST_LOG_HAZARD << STEP_BITS)
+    slopes = np.array([_hazard(step) for step in steps], dtype=np.int64)
+    filled = np.pad(slopes, ((0, half - (LARGEST_LOG_HAZARD << STEP_BITS)), (0, 0)), mode="edge")
+    means, at_events = (np.ascontiguousarray(column) for column in filled.T)
+    for table in (means, at_events):
+        table.setflags(write=False)
+    return means, at_events
+
+
+def _hazard(step: int) -> tuple[int, int]:
+    """200 bits decide the rounding, as in `_logistic`."""
+    with gmpy2.context(precision=200):
+        mean = gmpy2.exp(gmpy2.mpfr(2 * step + 1) / (1 << STEP_BITS + 1))
+        scale = 1 << HAZARD_BITS
+        return int(gmpy2.rint(scale * mean)), int(gmpy2.rint(scale * mean / gmpy2.expm1(mean)))
 
 
 def _logistic(step: int) -> int:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from dpcore.errors import PlanError, SchemaError, ShapeError
 from dpcore.numbers.fixed_point import ONE, STORED_FRACTION_BITS
+from dpcore.records.coding import SIGNS, Coding, Labels
 from dpcore.records.feature_map import FeatureMap
 
 # Rows per block: a multiple of 8, so that a block of rows is a block of whole bytes of packed selection bits.
@@ -27,16 +28,16 @@ class Records:
     # Not in the repr, which may appear in a log.
     features: NDArray[np.int32] = field(repr=False)
     """(m, d) int32 in units of 2^-30, within [-2^30, 2^30], including the bias (2^30)."""
-    labels: NDArray[np.int8] = field(repr=False)
-    """(m,) int8, -1 or +1; with `classes`, codes from 0 to below it."""
+    labels: Labels = field(repr=False)
+    """(m,), or more numbers a row: as `coding` says."""
     usable: NDArray[np.bool_] = field(repr=False)
     """(m,) bool; an unusable row has zero features, including the bias, and label 1, so that the row count never
     depends on values. Records that `only` made share the arrays of others: what they hold in rows that are not
     usable is not to be read. `edges` and predicates do not."""
     feature_map: FeatureMap | None = field(default=None, repr=False)
     """What `edges` applies to the features, block by block; d is then the map's."""
-    classes: int = field(default=0, repr=False)
-    """Of several classes, their number; 0 for labels of two classes, which are signs."""
+    coding: Coding = field(default=SIGNS, repr=False)
+    """What the labels are."""
 
     def __post_init__(self) -> None:
         self._check_shapes()
@@ -47,7 +48,9 @@ class Records:
             object.__setattr__(self, name, view)
 
     def _check_shapes(self) -> None:
-        expected = (("features", 2, np.int32), ("labels", 1, np.int8), ("usable", 1, np.bool_))
+        labels = len(self.coding.shape(0)), self.coding.dtype
+        expected: tuple[tuple[str, int, DTypeLike], ...]
+        expected = (("features", 2, np.int32), ("labels", *labels), ("usable", 1, np.bool_))
         for name, dimensions, kind in expected:
             array = getattr(self, name)
             if array.ndim != dimensions or array.dtype != kind:
@@ -57,14 +60,13 @@ class Records:
         rows = {self.features.shape[0], self.labels.shape[0], self.usable.shape[0]}
         if len(rows) != 1:
             raise ShapeError(f"features, labels and usable have {sorted(rows)} rows: give all three the same number")
+        if self.labels.shape != self.coding.shape(self.rows):
+            raise ShapeError(f"labels have shape {self.labels.shape}: give {self.coding.shape(self.rows)}")
         if 0 in self.features.shape:
             raise ShapeError("there is no row or no coordinate: give at least one of each")
 
     def _check_values(self) -> None:
-        if self.classes and not bool(((self.labels >= 0) & (self.labels < self.classes)).all()):
-            raise SchemaError(f"a label is none of {self.classes} classes: encode labels by the schema")
-        if not self.classes and not bool((np.abs(self.labels) == 1).all()):
-            raise SchemaError("a label is neither -1 nor +1: encode labels by the schema")
+        self.coding.check(self.labels)
         # Block by block, so that memory is read once and no large array is created.
         for first in range(0, self.rows, BLOCK_ROWS):
             rows = slice(first, first + BLOCK_ROWS)
@@ -90,7 +92,7 @@ class Records:
         for name in ("features", "labels", "usable"):
             object.__setattr__(part, name, getattr(self, name)[first:stop])
         object.__setattr__(part, "feature_map", self.feature_map)
-        object.__setattr__(part, "classes", self.classes)
+        object.__setattr__(part, "coding", self.coding)
         return part
 
     def at(self, places: NDArray[np.intp]) -> "Records":
@@ -104,6 +106,7 @@ class Records:
             array.flags.writeable = False
             object.__setattr__(part, name, array)
         object.__setattr__(part, "feature_map", self.feature_map)
+        object.__setattr__(part, "coding", self.coding)
         return part
 
     def mapped(self, feature_map: FeatureMap) -> "Records":
@@ -140,8 +143,9 @@ class Records:
         if bool(self.usable.all()):
             return self
         features = np.where(self.usable[:, np.newaxis], self.features, np.int32(0))
-        labels = np.where(self.usable, self.labels, np.int8(1))
-        return Records(features, labels, self.usable, self.feature_map, self.classes)
+        labels = self.labels.copy()
+        labels[~self.usable] = 1
+        return Records(features, labels, self.usable, self.feature_map, self.coding)
 
     @cached_property
     def digest(self) -> bytes:
@@ -150,9 +154,9 @@ class Records:
             content = json.dumps(self.feature_map.to_list(), sort_keys=True).encode()
             return hashlib.sha256(b"rado.v1/mapped-records\0" + self._unmapped.digest + content).digest()
         digest = hashlib.sha256(b"rado.v1/records\0" + self.rows.to_bytes(8, "big") + self.d.to_bytes(8, "big"))
-        if self.classes:
-            digest.update(b"classes\0" + self.classes.to_bytes(8, "big"))
-        for array, kind in ((self.features, "<i4"), (self.labels, "i1"), (self.usable, "u1")):
+        digest.update(self.coding.digested)
+        labels = self.coding.dtype.newbyteorder("<")
+        for array, kind in ((self.features, "<i4"), (self.labels, labels), (self.usable, "u1")):
             digest.update(np.ascontiguousarray(array, dtype=kind).data)
         return digest.digest()
 
@@ -168,20 +172,20 @@ def edges(
 
     The sensitive coordinates of an unusable row are +1 (2^fraction_bits), so that every row adds a fair coin to each k.
     block_rows: a multiple of 8. Raises ShapeError, PlanError if fraction_bits is not in 0..30, SchemaError for records
-    of several classes, whose labels are no signs: see `rows_of_classes`.
+    whose labels are no signs: see `labelled_rows`.
     """
-    if records.classes:
-        raise SchemaError("edges need labels that are signs, and these records are of several classes")
+    if records.coding != SIGNS:
+        raise SchemaError(f"edges need labels that are signs, and the label of these records is {records.coding.words}")
     yield from _signed_rows(records, records.labels, fraction_bits, sensitive, block_rows)
 
 
-def rows_of_classes(records: Records, fraction_bits: int) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int8]]]:
-    """Records of several classes, block by block: (first row, x, codes).
+def labelled_rows(records: Records, fraction_bits: int) -> Iterator[tuple[int, NDArray[np.int64], Labels]]:
+    """Records whose labels are no signs, block by block: (first row, x, labels).
 
     x: int64 (block, d) in units of 2^-fraction_bits, trunc(v 2^f) of each feature, as in `edges`; zero in rows that are
-    not usable. codes: (block,), to be read in usable rows only. Raises PlanError; SchemaError for two classes.
+    not usable. labels: of the block, to be read in usable rows only. Raises PlanError; SchemaError for two classes.
     """
-    if not records.classes:
+    if records.coding == SIGNS:
         raise SchemaError("these records have labels of two classes: use their edges")
     positive = np.ones(records.rows, dtype=np.int8)
     for first, block in _signed_rows(records, positive, fraction_bits):
@@ -228,10 +232,10 @@ def sensitive_positive(records: Records, sensitive: int) -> NDArray[np.bool_]:
     """For each row, whether the sensitive coordinate of its edge is +1: (m,). An unusable row counts as +1.
 
     Raises ShapeError if `sensitive` is not a coordinate, SchemaError if a usable row has a value other than -1 or +1
-    there, or for records of several classes: the exact accounting holds only for boolean coordinates.
+    there, or if labels are no signs: the exact accounting holds only for boolean coordinates.
     """
-    if records.classes:
-        raise SchemaError("signs of edges need labels that are signs, and these records are of several classes")
+    if records.coding != SIGNS:
+        raise SchemaError("signs of edges need labels that are signs, and those of these records are not")
     _check_coordinate(records, sensitive)
     column = records.features[:, sensitive]
     if not bool(((np.abs(column) == ONE) | ~records.usable).all()):

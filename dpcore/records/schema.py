@@ -3,15 +3,15 @@
 A schema determines everything that influences encoding: order of coordinates, bounds, texts, and how unusable cells are
 handled. Its canonical form can be written in any language:
 
-    JSON in UTF-8; keys sorted by code point; no white space; every field explicit, null if not set;
-    real numbers as texts of the 16 lower-case hexadecimal digits of the big-endian IEEE-754 double (minus zero never
-    occurs); in texts only the quotation mark, the backslash and the characters below U+0020 are escaped (by
-    backslash with b, f, n, r or t if JSON has that, else by backslash, u and four lower-case digits). The lists
-    label.positive, label.negative, true and false are sorted by code point; features and values keep their order.
-    Only the fields texts, if the list is empty, and unreadable, if it is not set, are left out; a schema with one of
-    them is of version 2, one with a date of version 3, one whose label has a type (classes) of version 4, any other of
-    version 1. texts is in the order nfc, trim, case, and with the steps nfc and trim the schema's own texts are in that
-    form.
+    JSON in UTF-8; keys sorted by code point; no white space; every field explicit, null if not set; real numbers as
+    texts of the 16 lower-case hexadecimal digits of the big-endian IEEE-754 double (minus zero never occurs); in texts
+    only the quotation mark, the backslash and the characters below U+0020 are escaped (by backslash with b, f, n, r or
+    t if JSON has that, else by backslash, u and four lower-case digits). The lists label.positive, label.negative, true
+    and false are sorted by code point; features and values keep their order. Only the fields texts, if the list is
+    empty, and unreadable, if it is not set, are left out; a schema with one of them is of version 2, one with a date of
+    version 3, one whose label is of several classes of version 4, one whose label is a number or a count of version 5,
+    any other of version 1. texts is in the order nfc, trim, case, and with the steps nfc and trim the schema's own
+    texts are in that form.
 
     digest = SHA-256("rado.v1/schema" || 0x00 || canonical form)
 """
@@ -29,12 +29,15 @@ from typing import TYPE_CHECKING, Any, assert_never
 from dpcore.errors import SchemaError
 from dpcore.records.features import (
     FEATURE_TYPES,
+    LABEL_TYPES,
     BooleanFeature,
     CategoryFeature,
     Classes,
+    Count,
     Feature,
     Group,
     Label,
+    Number,
     RealFeature,
     SchemaFieldError,
     Target,
@@ -71,7 +74,7 @@ class SchemaDifference:
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
-    """Encodes columns as coordinates in [-1, 1], and a label as -1 or +1 or a class. Raises SchemaFieldError."""
+    """Encodes columns as coordinates in [-1, 1], and a label in its coding. Raises SchemaFieldError."""
 
     name: str
     label: Target
@@ -129,7 +132,7 @@ class Schema:
         first: dict[str, Feature] = {}
         for feature in self.features:
             field = f"features.{feature.name}.column"
-            if feature.column == self.label.column:
+            if feature.column in self.label.columns:
                 raise SchemaFieldError(
                     field, f"{feature.column!r} is the label's column and would reveal the label; remove the feature"
                 )
@@ -407,14 +410,19 @@ def _encode_reals(value: Any) -> Any:
 
 def _decode_reals(table: dict[str, Any]) -> dict[str, Any]:
     """The canonical form's table with its hexadecimal doubles decoded. Re-serialising detects all other errors."""
-    features = []
-    for part in table["features"]:
-        reals = getattr(FEATURE_TYPES.get(part.get("type")), "reals", ())
-        decoded = {
-            key: _real(value) if key in reals and isinstance(value, str) else value for key, value in part.items()
-        }
-        features.append(decoded)
-    return {**table, "features": features}
+    label = _decoded(table["label"], LABEL_TYPES)
+    return {**table, "label": label, "features": [_decoded(part, FEATURE_TYPES) for part in table["features"]]}
+
+
+def _decoded(part: dict[str, Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
+    reals = getattr(kinds.get(part.get("type", "")), "reals", ())
+    return {key: _decoded_reals(value) if key in reals else value for key, value in part.items()}
+
+
+def _decoded_reals(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_decoded_reals(each) for each in value]
+    return _real(value) if isinstance(value, str) else value
 
 
 def _real(text: str) -> float:
@@ -445,9 +453,11 @@ __all__ = [
     "BooleanFeature",
     "CategoryFeature",
     "Classes",
+    "Count",
     "Feature",
     "Group",
     "Label",
+    "Number",
     "RealFeature",
     "Schema",
     "SchemaDifference",

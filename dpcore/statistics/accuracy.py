@@ -91,7 +91,7 @@ class SharedNoise:
     @property
     def copies(self) -> float:
         """How many discrete Laplace variables of the shares' scale sum to the total; infinite for normal noise."""
-        return self.parties / self.shares.shares if isinstance(self.shares, LaplaceShares) else math.inf
+        return self.parties / self.shares.needed(self.parties) if isinstance(self.shares, LaplaceShares) else math.inf
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ import numpy as np
 
 from dpcore.accounting.gaussian import ShiftDistribution
 from dpcore.accounting.mixed import PureLoss
-from dpcore.accounting.noise_shares import GaussianShares, log_ratio
+from dpcore.accounting.noise_shares import GaussianShares
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.distributions import quantile
 from dpcore.statistics.accuracy import SharedNoise
@@ -150,11 +150,11 @@ def _peak(noise: SharedNoise) -> float:
     """The largest probability of a value: of a sum of shares, at most that of a part of them."""
     shares = noise.shares
     if isinstance(shares, GaussianShares):
-        log_error = log_ratio(shares.share_sigma, noise.parties, float(shares.share_sigma) ** 2)
+        log_error = shares.log_ratio(noise.parties)
         sigma = shares.deviation(noise.parties)
         return min(1.0, math.exp(log_error) / (sigma * math.sqrt(2.0 * math.pi)))
     # tanh(1 / (2 t)) is P(X = 0) for discrete Laplace noise of scale t, which `shares` shares add up to.
-    return math.tanh(1.0 / (2.0 * float(shares.scale))) if noise.parties >= shares.shares else 1.0
+    return math.tanh(1.0 / (2.0 * float(shares.scale))) if noise.parties >= shares.needed(noise.parties) else 1.0
 
 
 @dataclass(frozen=True)

@@ -198,7 +198,7 @@ def count_noise(shares: NoiseShares, parties: int, fraction_bits: int) -> CountN
         raise ConfigurationError(f"{parties} parties: give at least 1")
     unit = 1 << fraction_bits
     if isinstance(shares, GaussianShares):
-        return GaussianCounts(shares.share_sigma * math.sqrt(parties) / unit)
+        return GaussianCounts(shares.deviation(parties) / unit)
     return LaplaceCounts(float(shares.scale / unit), Fraction(parties, shares.shares))
 
 

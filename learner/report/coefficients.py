@@ -2,6 +2,8 @@
 
 A category's coordinates add up to the bias for every row, so only differences of its weights are determined: each value
 is compared with the first. The same holds for the intercept, which is that of rows with the first value.
+
+A model of several classes has coefficients for the score of each, beside the average of all (learner.scoring).
 """
 
 from collections.abc import Mapping
@@ -18,6 +20,7 @@ from dpcore.records.schema import Schema
 from learner.estimators import make_estimator
 from learner.model import Model
 from learner.release import Release
+from learner.score_parts import LinearScore
 from learner.uncertainty import half_widths, measurable
 
 CONFIDENCE = 0.95
@@ -56,6 +59,8 @@ class Coefficients:
     confidence: float
     without: str = ""
     """Why there are no intervals, or not both."""
+    of: str = ""
+    """What the score speaks for that they add to."""
     is_stated: bool = False
     """The intervals are of the covariance that the estimator states in the model's file."""
 
@@ -76,29 +81,43 @@ class Coefficients:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
-        return asdict(self)
+        found = asdict(self)
+        del found["of"]
+        return found
 
 
 def coefficients(
     model: Model, releases: tuple[Release, ...], options: Mapping[str, Any], random: np.random.Generator
-) -> Coefficients:
-    """The coefficients of a model. releases: those it was trained on, empty if they are not here.
+) -> tuple[Coefficients, ...]:
+    """The coefficients of each score of a model. releases: those it was trained on, empty if they are not here.
 
     options: of the estimator, as in the training. random: draws what the intervals are made of.
     """
     if model.feature_map is not None:
-        return Coefficients(
-            (), CONFIDENCE, "The model has curves and not one coefficient for each column: see its shapes."
-        )
+        why = "The model has curves and not one coefficient for each column: see its shapes."
+        return tuple(Coefficients((), CONFIDENCE, why, of=score.name) for score in model.linear_scores)
+    reason = _why_not(model, releases, options)
+    return tuple(_of_score(model, score, reason, releases, options, random) for score in model.linear_scores)
+
+
+def _of_score(
+    model: Model,
+    score: LinearScore,
+    reason: str,
+    releases: tuple[Release, ...],
+    options: Mapping[str, Any],
+    random: np.random.Generator,
+) -> Coefficients:
+    """reason: why no interval is computed, if the model states none."""
     found = effects(model.schema)
     combinations = np.array([weights for _, _, weights in found])
-    values = combinations @ model.theta
+    values = combinations @ score.theta
     bare = tuple(Coefficient(name, words, float(v)) for (name, words, _), v in zip(found, values, strict=True))
-    if model.covariance is not None:
-        return Coefficients(_stated(bare, combinations, model.covariance), CONFIDENCE, is_stated=True)
-    reason = _why_not(model, releases, options)
+    if score.covariance is not None:
+        stated = _stated(bare, combinations, score.covariance)
+        return Coefficients(stated, CONFIDENCE, of=score.name, is_stated=True)
     if reason:
-        return Coefficients(bare, CONFIDENCE, reason)
+        return Coefficients(bare, CONFIDENCE, reason, of=score.name)
     moments = releases[0].moments
     lost = hidden(moments, combinations, known_null(model.schema))
     made = intervals(
@@ -115,7 +134,7 @@ def coefficients(
         )
         for place, row in enumerate(bare)
     )
-    return Coefficients(rows, CONFIDENCE, "" if made.both is not None else _NOT_BOTH)
+    return Coefficients(rows, CONFIDENCE, "" if made.both is not None else _NOT_BOTH, of=score.name)
 
 
 def _stated(
@@ -165,7 +184,9 @@ def known_null(schema: Schema) -> NDArray[np.float64]:
 
 
 def _why_not(model: Model, releases: tuple[Release, ...], options: Mapping[str, Any]) -> str:
-    """Why no interval is stated for this model; empty if intervals are."""
+    """Why no interval is computed for this model; empty if intervals are, or if it states its own."""
+    if model.covariance is not None:
+        return ""
     if not releases:
         return "What the model was trained on is not here: give --release or --config."
     if model.estimator not in KNOWN or len(releases) > 1 or not isinstance(releases[0].query.kind, MomentsQuery):

@@ -19,7 +19,8 @@ from learner.model import Model
 from learner.release import Release, ReleaseError, stated_digest
 from learner.report.coefficients import Coefficients, coefficients
 from learner.report.measured import Measured, measure, read_evaluation
-from learner.shapes import Shapes, shapes_of
+from learner.scoring import by_score
+from learner.shapes import Shapes, every_shapes
 from learner.training import digest_of_releases
 from radobase.presentation.words import chances
 from wire.envelopes import fingerprint, load_public_key
@@ -117,9 +118,10 @@ class Report:
     """None if nothing is bounded for a whole row."""
     exceptions: float | None
     curves: tuple[EpsilonCurve, ...]
-    coefficients: Coefficients | None
-    shapes: Shapes | None
-    """Of a model with a feature map, whose coefficients say nothing; None for others."""
+    coefficients: tuple[Coefficients, ...]
+    """Of each score of a model; empty for a release."""
+    shapes: tuple[Shapes, ...]
+    """Of each score of a model with a feature map, whose coefficients say nothing; empty for others."""
     measured: tuple[Measured, ...]
     options: dict[str, Any]
     schema_name: str
@@ -176,8 +178,8 @@ class Report:
             "chances": [asdict(chance) for chance in self.chances],
             "exceptions": self.exceptions,
             "curves": [asdict(curve) for curve in self.curves],
-            "coefficients": None if self.coefficients is None else self.coefficients.to_dict(),
-            "shapes": None if self.shapes is None else self.shapes.to_dict(self.shapes.ranked),
+            "coefficients": by_score({each.of: each.to_dict() for each in self.coefficients}),
+            "shapes": by_score({each.label: each.to_dict(each.ranked) for each in self.shapes}),
             "evaluations": [measured.to_dict() for measured in self.measured],
             "schema_digest": self.schema_digest,
             "seed": self.seed,
@@ -213,12 +215,12 @@ def gather(sources: Sources, now_unix_s: float, version: str) -> Report:
         federation=None if roster is None else roster.federation,
         roster_version=None if roster is None else roster.version,
         members=() if roster is None else _members(roster, rosters, releases),
-        honest_parties=tuple(sorted({release.query.honest_parties for release in releases})),
+        honest_parties=tuple(sorted({release.query.honest_of(len(release.party_rows)) for release in releases})),
         chances=_chances(statement),
         exceptions=None if statement.delta is None else exceptions(statement.delta),
         curves=curves(releases, statement),
-        coefficients=None if model is None else coefficients(model, releases, options, random),
-        shapes=None if model is None or model.feature_map is None else shapes_of(model),
+        coefficients=() if model is None else coefficients(model, releases, options, random),
+        shapes=() if model is None or model.feature_map is None else every_shapes(model),
         measured=() if model is None else _measured(sources, model),
         options=options,
         schema_name=schema.name,
@@ -239,7 +241,6 @@ def _loaded(sources: Sources) -> tuple[Model | None, tuple[Release, ...], str]:
     if not subject.exists():
         raise ConfigurationError(f"{subject}: does not exist; give a model's file or a release's directory")
     model = Model.load(subject)
-    model.require_two_classes("a report on a model")
     if sources.releases:
         releases = tuple(map(Release.load, sources.releases))
         if digest_of_releases([release.digest for release in releases]) != model.release_digest:

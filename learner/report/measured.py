@@ -3,7 +3,7 @@
 Evaluations of both sorts have the same figures and intervals (dpcore.evaluation.evaluation).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -14,7 +14,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from dpcore.errors import ConfigurationError, DataError, RadofedError
 from dpcore.estimators.oracle import WHOLE
-from dpcore.evaluation.evaluation import CalibrationBin, Evaluation, evaluate
+from dpcore.evaluation.class_evaluation import ClassEvaluation
+from dpcore.evaluation.evaluation import CalibrationBin, Evaluation
 from dpcore.evaluation.intervals import Interval, Proportion
 from dpcore.evaluation.options import MOST_BINS, EvaluationOptions
 from dpcore.evaluation.scores import RocPoint
@@ -23,6 +24,7 @@ from dpcore.predicates.expressions import Predicate
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.encoding import Change, changes, summed, why_unusable
 from dpcore.records.feature_map import FeatureMap
+from dpcore.records.features import Classes, Label
 from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
@@ -90,8 +92,15 @@ _Confidence = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 _Pair = Annotated[list[Number], Field(min_length=2, max_length=2)]
 
 
-class _File(_Read):
-    """`Evaluation.to_dict` with its model and what asking cost."""
+class _Asked(_Read):
+    """Which model was measured, and what asking cost."""
+
+    model_digest: str = ""
+    privacy: dict[str, Any]
+
+
+class _File(_Asked):
+    """`Evaluation.to_dict`, of a model with one score."""
 
     rows: Annotated[int, Field(ge=1)]
     part: _Part | None
@@ -114,10 +123,8 @@ class _File(_Read):
     largest_bin: Share | None = None
     rounding: Size
     deviation: Size
-    model_digest: str = ""
-    privacy: dict[str, Any]
 
-    def evaluation(self) -> Evaluation:
+    def evaluation(self, _model: Model) -> Evaluation:
         """The evaluation. Raises ValueError, or a RadofedError, if fields contradict one another."""
         if self.usable > self.rows:
             raise ValueError("more usable rows than rows")
@@ -161,11 +168,56 @@ class _File(_Read):
         )
 
 
+class _OfClass(_Read):
+    recall: _Proportion
+    precision: _Proportion
+
+
+class _ClassFile(_Asked):
+    """`ClassEvaluation.to_dict`."""
+
+    rows: Annotated[int, Field(ge=1)]
+    part: _Part | None
+    unseen: bool
+    confidence: _Confidence
+    cell_half_width: Size
+    deviation: Size
+    error: _Proportion
+    confusion: dict[str, dict[str, Number]]
+    classes: dict[str, _OfClass]
+
+    def evaluation(self, model: Model) -> ClassEvaluation:
+        """The evaluation. Raises ValueError if fields contradict one another, or the model."""
+        names = model.scoring.names
+        listed = [set(self.classes), set(self.confusion), *map(set, self.confusion.values())]
+        if any(each != set(names) for each in listed):
+            raise ValueError("its classes are not those of the model")
+        if (self.error.on_distribution is not None) != self.unseen:
+            raise ValueError("intervals for new rows, and a model that may have seen the rows")
+        return ClassEvaluation(
+            classes=names,
+            rows=self.rows,
+            confidence=self.confidence,
+            confusion=np.array([[self.confusion[name][other] for other in names] for name in names]),
+            cell_half_width=self.cell_half_width,
+            error=self.error.read(),
+            recalls=tuple(self.classes[name].recall.read() for name in names),
+            precisions=tuple(self.classes[name].precision.read() for name in names),
+            deviation=self.deviation,
+            part=None if self.part is None else self.part.read(),
+            unseen=self.unseen,
+        )
+
+
+_FILES: Mapping[str, type[_File | _ClassFile]] = {Label.type: _File, Classes.type: _ClassFile}
+"""What a file has, by the type of the model's label."""
+
+
 @dataclass(frozen=True, eq=False)
 class Measured:
     """An evaluation."""
 
-    figures: Evaluation
+    figures: Evaluation | ClassEvaluation
     own: bool
     """Whether on the learner's own rows."""
     privacy: PrivacyStatement | None
@@ -198,10 +250,10 @@ def read_evaluation(path: Path, model: Model) -> Measured:
     where = "privacy"
     try:
         # No field that is not needed is kept.
-        found = _File.model_validate(data)
+        found = _FILES[model.schema.label.type].model_validate(data)
         privacy = PrivacyStatement.from_dict(found.privacy)
         where = "a field"
-        figures = found.evaluation()
+        figures = found.evaluation(model)
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
         raise ConfigurationError(f"{path}: not an evaluation: {where} is missing or out of range; {_REMEDY}") from error
@@ -224,7 +276,7 @@ def measure(model: Model, table: Any) -> Measured:
     """
     rows = OwnRows(model.schema, table)
     options = EvaluationOptions(bins=OWN_BINS, edges_part=Fraction(0))
-    found = evaluate(model.theta, rows, options, unseen=True, feature_map=model.feature_map)
+    found = model.scoring.evaluate(model, rows, options, unseen=True)
     return Measured(figures=found, own=True, privacy=None, changes=rows.changes)
 
 
@@ -251,6 +303,7 @@ class OwnRows:
             np.concatenate([block.features for block in blocks]),
             np.concatenate([block.labels for block in blocks]),
             usable,
+            coding=schema.label.coding,
         )
 
     @property

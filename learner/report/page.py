@@ -6,9 +6,11 @@ import shlex
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from dpcore.accounting.odds import EXCEPTIONS
+from dpcore.errors import ConfigurationError
+from dpcore.evaluation.class_evaluation import ClassEvaluation
 from dpcore.evaluation.evaluation import Evaluation
 from dpcore.numbers.rationals import rounded_up
 from learner.composition import EpsilonCurve, Point
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 MOST_RANKED = 40
 MOST_PAIRS = 10
 """Pairs that are drawn if nothing else is asked for."""
+MOST_OF_CLASS = 4
+"""Shapes of a class that are drawn beside those of other classes, if nothing else is asked for."""
+MOST_RANKED_OF_CLASS = 10
 MOST_PANELS = 60
 MOST_SIDE = 14
 """Values on a side of a heat map. A larger one is not drawn: its figures could not be read."""
@@ -44,28 +49,38 @@ _EXACT, _LARGE = 1e4, 1e8
 _DARKEST = 0.75
 
 
-def usual(shapes: Shapes) -> tuple[Shape, ...]:
-    """What is drawn if nothing else is asked for: every column, and the largest pairs."""
+Drawn: TypeAlias = Sequence[tuple[Shapes, Sequence[Shape]]]
+"""The shapes of scores, and those of each that are drawn."""
+
+
+def usual(every: Sequence[Shapes]) -> Drawn:
+    """What is drawn if nothing else is asked for: every column, and the largest pairs; of several classes the largest.
+
+    every: of each score.
+    """
+    if len(every) == 1:
+        return [(every[0], _columns_and_pairs(every[0]))]
+    return [(shapes, shapes.ranked[:MOST_OF_CLASS]) for shapes in every]
+
+
+def _columns_and_pairs(shapes: Shapes) -> tuple[Shape, ...]:
     pairs = [shape for shape in shapes.ranked if isinstance(shape, Surface)]
     hidden = set(map(id, pairs[MOST_PAIRS:]))
     return tuple(shape for shape in shapes.ranked if id(shape) not in hidden)
 
 
-def picture_page(model: "Model", file: str, shapes: Shapes, drawn: Sequence[Shape], version: str) -> "Document":
+def picture_page(model: "Model", file: str, scores: Drawn, version: str) -> "Document":
     """The page. file: the model's name. Raises ModuleNotFoundError without the extra `report`."""
     from radobase.presentation.page import Document  # noqa: PLC0415  (of an extra that the ranking does not need)
 
-    columns = [shape for shape in drawn if not isinstance(shape, Surface)]
-    pairs = [shape for shape in drawn if isinstance(shape, Surface)]
-    sections = [
-        (name, title, [(shape, *drawing(shape, f"{name}-{place}")) for place, shape in enumerate(some, 1)])
-        for name, title, some in (("columns", "Columns", columns), ("pairs", "Pairs of columns", pairs))
-        if some
-    ]
+    shapes, every = scores[0][0], [shape for _, some in scores for shape in some]
+    sections = [section for place in range(len(scores)) for section in _drawn_sections(scores, place)]
     values = {
         "model": model,
         "file": file,
         "shapes": shapes,
+        "scores": [each for each, _ in scores],
+        "is_one": len(model.scoring.names) == 1,
         "drawn": sections,
         "sections": [
             ("ranking", "What contributes most"),
@@ -74,9 +89,9 @@ def picture_page(model: "Model", file: str, shapes: Shapes, drawn: Sequence[Shap
             ("reveals", "What it reveals"),
         ],
         "has_pairs": any(isinstance(shape, Surface) for shape in shapes.ranked),
-        "has_strokes": any(isinstance(shape, Curve) and shape.deciles for shape in drawn),
-        "left_out": len(shapes.ranked) - len(drawn),
-        "most": MOST_RANKED,
+        "has_strokes": any(isinstance(shape, Curve) and shape.deciles for shape in every),
+        "left_out": sum(len(each.ranked) for each, _ in scores) - len(every),
+        "most": MOST_RANKED if len(scores) == 1 else MOST_RANKED_OF_CLASS,
         "said": sentences,
         "spread": sentences.spread(shapes),
         "version": version,
@@ -84,21 +99,44 @@ def picture_page(model: "Model", file: str, shapes: Shapes, drawn: Sequence[Shap
     return Document("learner.report", "shapes.html", f"Shapes of the model {file}", values)
 
 
-def draw(shapes: Shapes, drawn: Sequence[Shape], file: Path) -> None:
-    """Write the shapes as an SVG file, at most `MOST_PANELS` of them. Raises ConfigurationError."""
+def _drawn_sections(scores: Drawn, place: int) -> list[tuple[str, str, list[tuple[Shape, Drawing | None, str]]]]:
+    """Sections of the shapes of one score: id, title, and what is drawn."""
+    shapes, drawn = scores[place]
+    of, number = ("", "") if len(scores) == 1 else (f', for "{shapes.label}"', f"-{place + 1}")
+    columns = [shape for shape in drawn if not isinstance(shape, Surface)]
+    pairs = [shape for shape in drawn if isinstance(shape, Surface)]
+    return [
+        (f"{name}{number}", f"{title}{of}", [(each, *drawing(each, f"{name}{number}-{at}")) for at, each in some])
+        for name, title, some in (
+            ("columns", "Columns", list(enumerate(columns, 1))),
+            ("pairs", "Pairs of columns", list(enumerate(pairs, 1))),
+        )
+        if some
+    ]
+
+
+def draw(scores: Drawn, file: Path) -> None:
+    """Write the shapes as an SVG file, at most `MOST_PANELS` of one score. Raises ConfigurationError."""
+    if len(scores) > 1 and sum(len(drawn) for _, drawn in scores) > MOST_PANELS:
+        raise ConfigurationError(
+            f"a picture has at most {MOST_PANELS} shapes: choose a class by --of, or fewer shapes by --top or --column"
+        )
+    shapes = scores[0][0]
     bands = (
         f"shaded, or thin lines: 1.96 standard deviations; without them, and question marks: {NOT_MEASURABLE}"
         if shapes.has_bands
         else "bands are not known for this model"
     )
     panels = []
-    for shape in drawn[:MOST_PANELS]:
+    for each, shape in [(each, shape) for each, drawn in scores for shape in drawn[:MOST_PANELS]]:
         panel = drawing(shape, "")[0] or Drawing("", "", "", WIDTH, 60)
         framed = Drawing("", "", "", panel.width, panel.height + 24)
-        framed.text(4, 14, f"{shape.title}, size {shape.size:.2f}", class_="b")
+        of = f"{each.label}: " if len(scores) > 1 else ""
+        framed.text(4, 14, f"{of}{shape.title}, size {shape.size:.2f}", class_="b")
         framed.put(panel, 0, 24)
         panels.append(framed)
-    write_picture(f"What columns add to the score of {shapes.label!r}; {bands}", panels, file)
+    what = f"the score of {shapes.label!r}" if len(scores) == 1 else "the score of each class"
+    write_picture(f"What columns add to {what}; {bands}", panels, file)
 
 
 def drawing(shape: Shape, id_: str) -> tuple[Drawing | None, str]:
@@ -257,7 +295,7 @@ def _adds(at: At) -> str:
 
 
 MOST_DRAWN = 6
-"""Shapes that a report draws; `rado learner picture` draws more."""
+"""Shapes that a report draws, of one score or of all; `rado learner picture` draws more."""
 
 _LIBRARIES = ("numpy", "scipy", "scikit-learn")
 _SQUARE = 400
@@ -266,20 +304,27 @@ _SHARE = Scale(0.0, 1.0)
 
 def document(report: Report) -> Document:
     """The page of a report."""
-    shapes, is_model = report.shapes, report.model is not None
+    is_model, several = report.model is not None, len(report.shapes) > 1
+    most = max(1, MOST_DRAWN // len(report.shapes)) if report.shapes else 0
     values = {
         "report": report,
         "statement": report.statement,
         "plots": [(curve, epsilon_plot(curve), curve_words(curve)) for curve in report.curves],
-        "measured": [
-            (each, *(plot(each.figures, each.own) for plot in (calibration_plot, roc_plot))) for each in report.measured
+        "measured": [(each, *_quality(each.figures, each.own)) for each in report.measured],
+        "shapes": report.shapes,
+        "most_shapes": MOST_RANKED_OF_CLASS if several else MOST_RANKED,
+        "shape_plots": [
+            [
+                (each, *drawing(each, f"shape-{number}-{place}" if several else f"shape-{place}"))
+                for place, each in enumerate(shapes.ranked[:most], 1)
+            ]
+            for number, shapes in enumerate(report.shapes, 1)
         ],
-        "shapes": shapes,
-        "most_shapes": MOST_RANKED,
-        "shape_plots": []
-        if shapes is None
-        else [(each, *drawing(each, f"shape-{place}")) for place, each in enumerate(shapes.ranked[:MOST_DRAWN], 1)],
-        "shape_sentences": [] if shapes is None else sentences.about_shapes(shapes),
+        "shape_sentences": sentences.about_shapes(report.shapes[0]) if report.shapes else [],
+        "coefficient_rows": [
+            (rows[0].column, rows[0].change, [row.value for row in rows])
+            for rows in zip(*(each.rows for each in report.coefficients), strict=True)
+        ],
         "chance_rows": [(each.before, each.alone, each.colluding) for each in report.chances],
         "sections": _sections(report),
         "explained": explained((*(answer.asked.words for answer in report.answers), *report.statement.sentences())),
@@ -296,6 +341,13 @@ def document(report: Report) -> Document:
     }
     title = f"Report on the {'model' if is_model else 'release'} {report.subject_file}"
     return Document("learner.report", "learner_report.html", title, values)
+
+
+def _quality(figures: Evaluation | ClassEvaluation, own: bool) -> tuple[str, tuple[tuple[Plot, str], ...]]:
+    """The template that shows an evaluation, and its plots."""
+    if isinstance(figures, ClassEvaluation):
+        return "class_quality.html", ()
+    return "quality.html", (calibration_plot(figures, own), roc_plot(figures, own))
 
 
 def epsilon_plot(curve: EpsilonCurve) -> Plot:
@@ -381,7 +433,7 @@ def _square(name: str, own: bool, words: str, heading: str, label: str) -> Plot:
 
 def _sections(report: Report) -> list[tuple[str, str]]:
     """The page's sections after the first: id and title."""
-    shown = ("coefficients", "The model's coefficients") if report.shapes is None else ("shapes", "The model's shapes")
+    shown = ("shapes", "The model's shapes") if report.shapes else ("coefficients", "The model's coefficients")
     about_model = [shown, ("evaluation", "How good the model is")]
     return [
         ("asked", "Who took part, and what was asked"),

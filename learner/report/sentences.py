@@ -13,6 +13,10 @@ NO_BANDS = (
     "Bands are not known for this model: its file has no covariance of the weights. So nothing here says how much of a "
     "shape is noise."
 )
+BESIDE_AVERAGE = (
+    "What a column adds to the score of a class is beside the average of all classes: the same number added to all "
+    "scores would change no prediction."
+)
 MODEL = (
     "It is about the model of that loss, which clips the weights of records, over rows as the schema encodes them: "
     "numbers beyond the bounds of the schema count as the bounds. It is not about a logistic regression of the raw "

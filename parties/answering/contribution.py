@@ -113,11 +113,13 @@ def masked_chunks(
     acceptances: Sequence[Acceptance],
     cohort_digest: bytes,
     alpha: int,
+    top_up: NDArray[np.int64] | None = None,
 ) -> Iterator[bytes]:
-    """The chunks with this member's masks multiplied in. Deterministic: the same cohort gives the same bytes.
+    """The chunks with this member's masks multiplied in. Deterministic: the same arguments give the same bytes.
 
     values, chunks: of the bare contribution. acceptances: of all members, this one included, verified. alpha: from
-    `tag_coefficient`. Raises MaskKeyError if a peer's key is of low order.
+    `tag_coefficient`. top_up: what the noise of this cohort needs beside that of the values; None for nothing. Raises
+    MaskKeyError if a peer's key is of low order.
     """
     key, encoding = opened.public_key, opened.query.encoding
     own = next(acceptance for acceptance in acceptances if acceptance.party == own_name)
@@ -131,8 +133,10 @@ def masked_chunks(
         shape=(opened.value_ciphertexts, encoding.slots_per_ciphertext(key.bits)),
         value_bits=encoding.value_bits,
     )
-    addends = mask_addends(values, own.rows, encoding, key.bits, mask)
-    padded = polynomial(values, alpha) + pad(own_key, opened.query.binding.opening_key, own_name, attempt)
+    addends = mask_addends(values, own.rows, encoding, key.bits, mask, top_up)
+    padded = polynomial(values if top_up is None else values + top_up, alpha) + pad(
+        own_key, opened.query.binding.opening_key, own_name, attempt
+    )
     addends.append(mpz((padded + tag_mask(own_name, own_key, peers, attempt)) % PRIME))
     done = 0
     for chunk in chunks:
@@ -251,12 +255,13 @@ class Uploads:
         coordinator: CoordinatorCalls,
         log: Log,
         clock: Callable[[], float],
+        random: RandomSource,
         on_charged: Callable[[], None] = lambda: None,
     ) -> None:
-        """clock: Unix seconds. on_charged: called after each charge."""
+        """clock: Unix seconds. random: of the noise's top-ups. on_charged: called after each charge."""
         self._attempts, self._spools, self._rosters, self._history = attempts, spools, rosters, history
         self._coordinator, self._log, self._clock = coordinator, log, clock
-        self._on_charged = on_charged
+        self._random, self._on_charged = random, on_charged
         # Chunks acknowledged since this process started: newer than the coordinator's list of held chunks.
         self._arrived: dict[tuple[bytes, int], set[int]] = {}
 
@@ -319,13 +324,21 @@ class Uploads:
     def _masked(
         self, opened: OpenedQuery, cohort: Cohort, acceptances: Sequence[Acceptance], held: Attempt, party: Party
     ) -> Spool:
-        """The contribution with the masks of this cohort, verified. Made again on each call until it is charged."""
+        """The contribution with the masks of this cohort, verified. Made again on each call until it is charged.
+
+        A top-up of the noise is for the verified cohort, so that the honest members' noise is what was charged.
+
+        It is drawn with the masks: no byte of what is made again has left. The charge binds the bytes that were made
+        last and destroys the mask key, so no share ever leaves with a second top-up (docs/explanation/proofs.md, "Noise
+        for the cohort that answers").
+        """
         spool = self._spools.open(held.query_id, held.attempt, masked=held.mask_key is None)
         if spool.digest != held.spool_digest:
             raise SpoolLostError(spool.path, "differs from what was spooled")
         if held.mask_key is None:
             spool.verify()
             return spool
+        query = opened.query
         chunks = masked_chunks(
             opened,
             spool.values(),
@@ -335,6 +348,7 @@ class Uploads:
             acceptances=acceptances,
             cohort_digest=cohort.digest,
             alpha=tag_coefficient(opened, held.attempt, party.name, party.signing_key),
+            top_up=query.kind.top_up(query.d, len(acceptances), self._random),
         )
         width = opened.public_key.ciphertext_bytes
         needed_bytes = spool.ciphertexts * width

@@ -205,6 +205,10 @@ def verify_cohort(
 
     Every member must be asked: the learner opens no other total.
 
+    If the noise follows the cohort, its size decides how much noise this party adds. A coordinator can show a larger
+    cohort than real only with acceptances that parties signed for this attempt, and each of them that this party has
+    not accepted counts as colluding (`check_cohort`).
+
     Raises WireError(ATTEMPT_MISMATCH, COHORT_EXCLUDED, PARTY_NOT_ASKED, QUERY_INVALID, or what check_query,
     check_cohort, Cohort.open and check_roster_version raise).
     """
@@ -230,7 +234,7 @@ def verify_cohort(
             f"The cohort has {len(acceptances)} parties and {rows} rows, which the query does not allow.",
         )
     members = (acceptance.party for acceptance in acceptances)
-    check_cohort(party.policy, roster, party.name, members, query.honest_parties)
+    check_cohort(party.policy, roster, party.name, members, query)
     return acceptances
 
 

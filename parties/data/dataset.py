@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, DataError, SlotOverflowError
 from dpcore.numbers.progress import Progress
+from dpcore.records.coding import SIGNS, Coding, Labels
 from dpcore.records.computation import PartySecret, RowPart, add_exactly, sum_on_threads
 from dpcore.records.encoding import Change, StoredRows, Tally, changed_cells, changes, main_cause, summed
-from dpcore.records.features import Classes
+from dpcore.records.features import Classes, EventTime, Target, measured
 from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import BLOCK_ROWS, Records
 from dpcore.records.schema import Schema
@@ -59,9 +60,11 @@ class LoadReport:
     changed: Mapping[str, int] = field(default_factory=dict)
     """By feature, the cells whose value a policy replaced or clipped."""
     class_rows: tuple[tuple[str, int], ...] = ()
-    """Name and usable rows of each class, if there are several."""
+    """Name and usable rows of each class if there are several, or of each outcome of times to an event."""
     epochs: Mapping[str, int] = field(default_factory=dict)
     """Rows by epoch, "" for none."""
+    measured: tuple[float, float] | None = None
+    """The least and the greatest label of usable rows in its units, if it is a number or a count."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -79,6 +82,10 @@ class LoadReport:
             yield f"no row is usable, every row becomes a zero vector and contributes nothing: {cause}"
         elif self.class_rows:
             yield from self._of_classes(usable)
+        elif self.measured is not None:
+            lowest, highest = self.measured
+            if lowest == highest:
+                yield f"the label of all {usable} usable rows is {lowest:g}: this party cannot learn alone"
         elif not (self.positive and self.negative):
             side = "positive" if self.positive else "negative"
             whole = f"all {usable} usable rows are" if usable > 1 else "the only usable row is"
@@ -104,6 +111,8 @@ class LoadReport:
         sizes = f"{self.positive} positive, {self.negative} negative"
         if self.class_rows:
             sizes = ", ".join(f"{rows} {name!r}" for name, rows in self.class_rows)
+        elif self.measured is not None:
+            sizes = "labels from {:g} to {:g}".format(*self.measured)
         lines = [f"{self.file}: {amount(self.rows, 'row')}, {sizes}"]
         lines += [f"warning: {warning}" for warning in self._of_rows()]
         return [*lines, *(f"warning: {each.clause}" if each.is_many else each.sentence for each in self._further)]
@@ -151,7 +160,7 @@ def load(
     counted = _Counted(table.path, schema, id_column)
     own_column = None if row_key is None else id_column
     try:
-        joined = _Joined(schema.d, table.rows, schema.label.classes)
+        joined = _Joined(schema.d, table.rows, schema.label.coding)
         by_id: list[NDArray[np.uint64]] = []
         read = _epochs_of(table, row_key, own_column, epoch_column)
         for rows, ids, epochs in identified_blocks(table, schema, own_column, epoch_column, progress):
@@ -212,12 +221,13 @@ def check(
 class _Joined:
     """Joins blocks of rows. There is room for all `expected` rows at first, if the number is known, else it grows."""
 
-    def __init__(self, d: int, expected: int | None, classes: int) -> None:
-        self._classes = classes
+    def __init__(self, d: int, expected: int | None, coding: Coding) -> None:
+        self._coding = coding
         self._slab_rows = max(1, _SLAB_BYTES // (4 * d))
         rows = self._slab_rows if expected is None else min(max(expected, 0), _MOST_ROWS)
         self._features = np.empty((rows, d), dtype=np.int32)
-        self._labels, self._usable = np.empty(rows, dtype=np.int8), np.empty(rows, dtype=np.bool_)
+        self._labels: Labels = np.empty(coding.shape(rows), dtype=coding.dtype)
+        self._usable = np.empty(rows, dtype=np.bool_)
         self._filled = 0
 
     def add(self, block: StoredRows) -> None:
@@ -232,12 +242,12 @@ class _Joined:
         """All rows, in order. No rows can be added afterwards."""
         if self._filled < len(self._usable):
             self._resize(self._filled)
-        return Records(self._features, self._labels, self._usable, classes=self._classes)
+        return Records(self._features, self._labels, self._usable, coding=self._coding)
 
     def _resize(self, rows: int) -> None:
         # In place: Linux moves an allocation of this size by its page tables, without a copy. No other array shows it.
         self._features.resize((rows, self._features.shape[1]), refcheck=False)
-        self._labels.resize(rows, refcheck=False)
+        self._labels.resize(self._coding.shape(rows), refcheck=False)
         self._usable.resize(rows, refcheck=False)
 
 
@@ -250,6 +260,8 @@ class _Counted:
         self._tallies = tuple(Tally(name) for name in (*(f.name for f in schema.features), schema.label.column))
         self._schema = schema
         self._of_classes = np.zeros(schema.label.classes, dtype=np.int64)
+        self._values = _Extremes()
+        self._outcomes: Counter[str] = Counter()
         # One for each array, so that the digest does not depend on the blocks in which a source gives its rows.
         self._hashes = tuple(hashlib.sha256() for _ in range(4))
         self._of_epochs = hashlib.sha256()
@@ -258,14 +270,19 @@ class _Counted:
     def add(self, rows: StoredRows, ids: Sequence[str], epochs: Sequence[str]) -> None:
         self._rows += len(rows.usable)
         self._usable += int(np.count_nonzero(rows.usable))
-        if classes := self._schema.label.classes:
-            self._of_classes += np.bincount(rows.labels[rows.usable], minlength=classes)
+        coding = self._schema.label.coding
+        if coding.classes:
+            self._of_classes += np.bincount(rows.labels[rows.usable], minlength=coding.classes)
+        elif isinstance(label := self._schema.label, EventTime):
+            self._outcomes.update(dict(label.outcomes(rows.labels[rows.usable])))
+        elif coding.is_measured:
+            self._values.add(coding.values(rows.labels)[rows.usable])
         else:
             self._positive += int(np.count_nonzero(rows.usable & (rows.labels == 1)))
         self._tallies = summed([self._tallies, rows.tallies])
         of_features, of_labels, of_usable, of_ids = self._hashes
         of_features.update(np.ascontiguousarray(rows.features, dtype="<i4").data)
-        of_labels.update(np.ascontiguousarray(rows.labels).data)
+        of_labels.update(np.ascontiguousarray(rows.labels, dtype=coding.dtype.newbyteorder("<")).data)
         of_usable.update(np.ascontiguousarray(rows.usable).data)
         self._without_id += ids.count("")
         self._epochs.update(epochs)
@@ -279,14 +296,40 @@ class _Counted:
         by_class: tuple[tuple[str, int], ...] = ()
         if isinstance(label, Classes):
             by_class = tuple(zip(label.values, self._of_classes.tolist(), strict=True))
-        dropped, negative = self._rows - self._usable, 0 if by_class else self._usable - self._positive
+        elif isinstance(label, EventTime):
+            by_class = tuple(self._outcomes.items())
+        dropped, negative = self._rows - self._usable, 0
+        if label.coding == SIGNS:
+            negative = self._usable - self._positive
         hashes = (*self._hashes, self._of_epochs) if self._epochs else self._hashes
         parts = (self._schema.digest, *(each.digest() for each in hashes))
         digest = hashlib.sha256(_DIGEST + b"".join(parts)).digest()
         found = changes(self._schema, self._tallies, self._rows, id_column=self._id_column, without_id=self._without_id)
         changed = changed_cells(self._schema, self._tallies)
         counts = (self._rows, dropped, self._positive, negative)
-        return LoadReport(self._file, *counts, self._tallies, digest, found, changed, by_class, dict(self._epochs))
+        epochs, extremes = dict(self._epochs), self._values.of(label)
+        return LoadReport(self._file, *counts, self._tallies, digest, found, changed, by_class, epochs, extremes)
+
+
+class _Extremes:
+    """The least and the greatest of stored labels that are numbers or counts."""
+
+    def __init__(self) -> None:
+        self._lowest: int | None = None
+        self._highest: int | None = None
+
+    def add(self, labels: Labels) -> None:
+        if len(labels):
+            lowest, highest = int(labels.min()), int(labels.max())
+            self._lowest = lowest if self._lowest is None else min(self._lowest, lowest)
+            self._highest = highest if self._highest is None else max(self._highest, highest)
+
+    def of(self, label: Target) -> tuple[float, float] | None:
+        """In the label's units; None without any."""
+        if self._lowest is None or self._highest is None:
+            return None
+        known = measured(label, "a range of labels")
+        return known.read(self._lowest), known.read(self._highest)
 
 
 # The data that a party's node holds.
@@ -360,7 +403,8 @@ class HeldData:
 # Anyone with access to the cluster can read rows, rado signatures and noise: only the party may have access.
 
 
-_ROW_BYTES_BESIDE_FEATURES = 2
+_ROW_BYTES_BESIDE_FEATURES = 9
+"""At most: labels of 8 bytes, and whether the row is usable."""
 
 
 class ClusterRowSums:
@@ -387,7 +431,7 @@ class ClusterRowSums:
         def load(number: int) -> tuple[Any, ...]:
             # Workers get only the values of rows that count (dpcore.records.held_back).
             run = records.between(number * run_rows, (number + 1) * run_rows).zeroed()
-            return number * run_rows, run.features, run.labels, run.usable, run.feature_map, run.classes
+            return number * run_rows, run.features, run.labels, run.usable, run.feature_map, run.coding
 
         def report() -> None:
             if progress is not None:

@@ -12,7 +12,19 @@ from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 
 from dpcore.errors import ConfigurationError
-from dpcore.records.features import Classes, Day, Feature, Label, Limit, close_match
+from dpcore.records.features import (
+    Classes,
+    Count,
+    Day,
+    EventTime,
+    Feature,
+    Label,
+    Limit,
+    Number,
+    Target,
+    close_match,
+    measured,
+)
 from dpcore.records.features.labels import MOST_CLASSES
 from dpcore.records.schema import Schema
 from dpcore.records.texts import DRAFTED_TEXTS
@@ -27,7 +39,9 @@ from parties.data.draft_columns import (
     spellings,
     true_of,
 )
+from parties.data.draft_event import draft_event
 from parties.data.draft_features import draft_feature
+from parties.data.draft_measured import draft_count, draft_number
 from radobase.printing import amount, listed
 from radobase.tables.tables import Table, TableSource, no_such_column, open_table
 
@@ -198,6 +212,8 @@ def infer(
     name: str = DRAFT_NAME,
     left_out: str | None = None,
     bounded: Collection[str] = (),
+    exposure: str | None = None,
+    event: str | None = None,
 ) -> tuple[Schema, list[str]]:
     """Draft a schema called `name` from a table, with notes for the person who revises it.
 
@@ -207,25 +223,24 @@ def infer(
     - Others are left out with a note, such as ids and free text, and so is the column `left_out`.
 
     bounded: columns whose bounds will be replaced. label_column: None for the last one. positive: None only if the
-    label has two values. target: the label's type; "classes" takes all values of its column. Raises DataError for a
-    file that cannot be read, ConfigurationError if no label or no feature can be drafted.
+    label has two values. target: the label's type; "classes" takes all values of its column.
+
+    exposure: the column that a count is counted over. event: of a time to an event, the column that says whether it
+    happened; `positive` are then the texts that mean so.
+
+    Raises DataError for a file that cannot be read, ConfigurationError if no label or no feature can be drafted.
     """
     table = open_table(source)
-    named = [column for column in table.columns if column]
-    if not named:
-        raise table.error("no column has a header; write one")
     notes: list[str] = []
-    if label_column is None:
-        label_column = named[-1]
-        notes.append(f"The draft takes the last column, {label_column!r}, as the label.")
-    elif label_column not in named:
-        raise no_such_column(table, label_column)
+    label_column = _label_column(table, label_column, notes)
+    named = [column for column in table.columns if column]
     seen = _read(table, named)
-    if target == Classes.type and positive:
-        raise ConfigurationError("a label of several classes has no positive values: leave them or the target out")
-    column = seen.pop(label_column)
-    label = draft_classes(column, notes) if target == Classes.type else draft_label(column, positive, notes)
-    seen.pop(left_out or "", None)
+    if target not in (Label.type, EventTime.type) and positive:
+        raise ConfigurationError(f"a label of {target} has no positive values: leave them or the target out")
+    other = _other_column(table, target, exposure, event)
+    label = _label(seen, label_column, positive, target, bounded, other, notes)
+    for name_of_column in (*label.columns, left_out or ""):
+        seen.pop(name_of_column, None)
     before = len(notes)
     features = [feature for one in seen.values() if (feature := _feature(table, one, notes, bounded)) is not None]
     notes += [f"The frame's index {name!r} is no column." for name in table.index if name not in table.columns]
@@ -240,6 +255,58 @@ def infer(
     drafted = [each.column for each in features if any(group.bounds is not None for group in each.groups)]
     notes.insert(0, _privacy_note([column for column in drafted if column not in bounded], bool(bounded)))
     return Schema(name=name, label=label, features=tuple(features), texts=DRAFTED_TEXTS), notes
+
+
+def _label_column(table: Table, given: str | None, notes: list[str]) -> str:
+    """The label's column. Raises DataError if no column has a header, ConfigurationError for an unknown name."""
+    named = [column for column in table.columns if column]
+    if not named:
+        raise table.error("no column has a header; write one")
+    if given is None:
+        notes.append(f"The draft takes the last column, {named[-1]!r}, as the label.")
+        return named[-1]
+    if given not in named:
+        raise no_such_column(table, given)
+    return given
+
+
+def _other_column(table: Table, target: str, exposure: str | None, event: str | None) -> str | None:
+    """The label's second column: of the exposure, or of the event. Raises ConfigurationError if it does not fit."""
+    if exposure is not None and target != Count.type:
+        raise ConfigurationError("an exposure is of a count: give --target count, or leave the exposure out")
+    if (event is None) != (target != EventTime.type):
+        raise ConfigurationError(
+            "a time to an event has a second column, which says whether it happened: give --target event and --event"
+        )
+    other = event if exposure is None else exposure
+    if other is not None and other not in table.columns:
+        raise no_such_column(table, other)
+    return other
+
+
+def _label(
+    seen: Mapping[str, Seen],
+    name: str,
+    positive: Sequence[str] | None,
+    target: str,
+    bounded: Collection[str],
+    other: str | None,
+    notes: list[str],
+) -> Target:
+    """The label of this type. other: as of `_other_column`. Other arguments and errors as of `infer`."""
+    match target:
+        case Classes.type:
+            return draft_classes(seen[name], notes)
+        case Number.type:
+            return draft_number(seen[name], notes)
+        case Count.type:
+            over = None if other is None else seen[other]
+            return draft_count(seen[name], over, notes, is_bounded=other in bounded)
+        case EventTime.type:
+            assert other is not None, "a time to an event has a column of the event"
+            return draft_event(seen[name], seen[other], positive, notes)
+        case _:
+            return draft_label(seen[name], positive, notes)
 
 
 def _read(table: Table, columns: Sequence[str]) -> dict[str, Seen]:
@@ -300,8 +367,11 @@ def bounded(draft: Schema, bounds: Mapping[str, tuple[Limit, Limit]]) -> Schema:
     SchemaFieldError for bounds that are none.
     """
     numbers = {group.column for group in draft.numbers}
+    label: Target = draft.label
     for column in bounds:
-        if column not in numbers:
+        if column in label.columns and label.coding.is_measured:
+            label = measured(label, "a label's bounds").with_bounds(column, *_two_numbers(column, bounds[column]))
+        elif column not in numbers:
             near = close_match(column, numbers)
             hint = "look at the draft without bounds" if near is None else f"did you mean {near!r}?"
             raise ConfigurationError(f"bounds of {column!r}: the draft has no such number; {hint}")
@@ -313,4 +383,11 @@ def bounded(draft: Schema, bounds: Mapping[str, tuple[Limit, Limit]]) -> Schema:
             raise ConfigurationError(f"bounds of {feature.column!r}: {error}") from error
 
     changed = (with_bounds(feature) if feature.column in bounds else feature for feature in draft.features)
-    return Schema(name=draft.name, label=draft.label, features=tuple(changed), bias=draft.bias, texts=draft.texts)
+    return Schema(name=draft.name, label=label, features=tuple(changed), bias=draft.bias, texts=draft.texts)
+
+
+def _two_numbers(column: str, bounds: tuple[Limit, Limit]) -> tuple[float, float]:
+    lower, upper = bounds
+    if isinstance(lower, str) or isinstance(upper, str):
+        raise ConfigurationError(f"bounds of {column!r}: it is a column of numbers, so give two numbers")
+    return lower, upper

@@ -228,7 +228,7 @@ def consequences(report: Report) -> list[Consequence]:
             "signing keys of parties, whether the coordinator works with them or not",
             "This party's own sum in an attempt. The noise in it is then that of the parties that do not work with "
             f"them: the figures hold only while at least {h} parties, this one among them, keep their noise to "
-            "themselves.",
+            "themselves, and if a query's noise follows the cohort, all but as many as it allows for.",
             "P3, P4, 4.2",
         ),
         Consequence(

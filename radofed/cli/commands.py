@@ -54,7 +54,7 @@ _COMMANDS: dict[typer.Typer, tuple[Callable[..., Result], ...]] = {
     queries.app: (
         *(models.train, models.evaluate, models.statistic, models.predict),
         *(histograms.histogram, histograms.quantiles, selection.select),
-        *(inquiries.describe, inquiries.crosstab, inquiries.compare, inquiries.correlate),
+        *(inquiries.describe, inquiries.crosstab, inquiries.compare, inquiries.correlate, inquiries.survival),
         *(models.export, report.picture, history.privacy, history.history, history.members, history.accept),
         report.report,
     ),

@@ -1,7 +1,7 @@
 """`rado schema`: draft and check the file by which all parties encode their rows."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -38,7 +38,18 @@ def infer(
     target: Annotated[
         str | None,
         typer.Option(
-            help="Type of the label: two-classes, or classes, all values of its column. Default: two-classes."
+            help="Type of the label: two-classes; classes, all values of its column; number; count; or event, a "
+            "time to an event. Default: two-classes."
+        ),
+    ] = None,
+    exposure: Annotated[
+        str | None, typer.Option(help="With --target count: the column of what it is counted over, such as a time.")
+    ] = None,
+    event: Annotated[
+        str | None,
+        typer.Option(
+            help="With --target event: the column that says whether the event happened at the label's time. --positive "
+            "names the texts that mean so."
         ),
     ] = None,
     bounds: Annotated[
@@ -68,7 +79,9 @@ def infer(
     if target not in (None, *LABEL_TYPES):
         raise ConfigurationError(f"no type of label is called {target!r}; choose {' or '.join(LABEL_TYPES)}")
     kind, called = target or Label.type, name or DRAFT_NAME
-    schema, notes = draft(table, label, positive, target=kind, name=called, left_out=left_out, bounded=given)
+    options: dict[str, Any] = {"target": kind, "name": called, "left_out": left_out, "exposure": exposure}
+    options["event"] = event
+    schema, notes = draft(table, label, positive, bounded=given, **options)
     schema = bounded(schema, given)
     text = schema.to_toml(notes)
     data = {"schema": text, "digest": schema.digest, "d": schema.d, "notes": notes, "file": to}

@@ -387,7 +387,7 @@ def _asked(config: Path) -> Asked:
         rounds=len(releases),
         # A round that lacks a party has fewer shares of noise, so fewer parties may collude.
         party_rows=min((release.party_rows for release in releases), key=len),
-        honest_parties=max(release.query.honest_parties for release in releases),
+        honest_parties=max(release.query.honest_of(len(release.party_rows)) for release in releases),
         upload_bytes_per_party=sum(map(_upload_bytes, releases)),
         attempts=sum(release.cohort.attempt for release in releases),
     )

@@ -208,7 +208,7 @@ def bare_ask_cost(request: AskRequest) -> AskedCost:
         feasible=True,
         answers=tuple(answers),
         at_most=len(answers) + _more(oracle, len(answers)),
-        honest_parties=parties.plans[0].query.honest_parties,
+        honest_parties=parties.plans[0].query.honest_of(len(request.party_rows)),
         statement=statement,
         tolerances=found,
         notes=notes,

@@ -198,14 +198,11 @@ def made_up_records(schema: Schema) -> Records:
     rng = np.random.default_rng(_SEED)
     x = np.hstack([group.draw(rng, _MADE_UP_ROWS) for group in schema.groups])
     scores = x @ rng.normal(size=x.shape[1])
-    classes = schema.label.classes
-    labels = np.where(scores > np.median(scores), 1, -1).astype(np.int8)
-    if classes:
-        labels = (np.argsort(np.argsort(scores)) * classes // _MADE_UP_ROWS).astype(np.int8)
+    labels = schema.label.coding.spread(np.argsort(np.argsort(scores)) / _MADE_UP_ROWS)
     if schema.bias:
         x = np.hstack([x, np.ones((_MADE_UP_ROWS, 1))])
     usable = np.ones(_MADE_UP_ROWS, dtype=np.bool_)
-    return Records(np.rint(x * ONE).astype(np.int32), labels, usable, classes=classes)
+    return Records(np.rint(x * ONE).astype(np.int32), labels, usable, coding=schema.label.coding)
 
 
 @dataclass(frozen=True)

@@ -55,15 +55,13 @@ class MadeUpFederation:
 
 
 def cohort_terms(parties: int, honest: int | None) -> dict[str, int]:
-    """The options of a query of which `honest` parties' shares count; with None those of a learner's query.
+    """The options of a query of which `honest` parties' shares count if all answer; with None a learner's query's.
 
     A real cohort has two parties. A pool, of one, is planned for its figures.
     """
     if honest is None and parties > 1:
         return {}
-    honest = honest or 1
-    colluders = min(max(0, min(1, parties - 2)), parties - honest)
-    return {"colluders": colluders, "cohort_min": honest + colluders}
+    return {"colluders": parties - (honest or 1), "cohort_min": parties}
 
 
 def made_up_schema(coordinates: int, *, bias: bool = True) -> Schema:

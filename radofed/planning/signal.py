@@ -154,7 +154,7 @@ class Noise:
     """The standard deviation of a party's share (for a noised table, of a record's noise), in units of
     2^-fraction_bits, for moments in the units of the sum it is added to."""
     honest_parties: int
-    """h."""
+    """Those that are counted if every party answers."""
     fraction_bits: int
     noise_sd: float
     """The standard deviation of all parties' noise on one coordinate of a rado, or of the sum of edges, in real units.
@@ -169,9 +169,10 @@ class Noise:
 def noise_of(plan: Plan) -> Noise:
     """The noise of a design that has Gaussian noise."""
     query, bits, protection = plan.query, plan.query.encoding.fraction_bits, gaussian_of(plan)
-    rows, units = _rows(plan), float(protection.share_sigma)
-    if protection.is_shared:
-        units *= math.sqrt(query.max_parties)
+    rows, shares = _rows(plan), query.kind.shares
+    units = float(protection.share_sigma) * (math.sqrt(query.max_parties) if protection.is_shared else 1.0)
+    if shares is not None:
+        units = shares.deviation(query.max_parties)
     products = None
     if isinstance(query.kind, MomentsQuery):
         noise_sd = math.ldexp(units, -bits) / query.kind.edge_multiplier
@@ -183,7 +184,7 @@ def noise_of(plan: Plan) -> Noise:
         spread = math.sqrt(rows * inclusion * (1 - inclusion))
         # A rado has the noise of each party, or of each record in it.
         noise_sd = math.ldexp(units, -bits) * (1.0 if protection.is_shared else math.sqrt(rows * inclusion))
-    honest = protection.shares(query.honest_parties)
+    honest = protection.shares(query.honest_of(query.max_parties))
     return Noise(protection.share_sigma, honest, bits, noise_sd, products, spread)
 
 
@@ -226,7 +227,7 @@ def measured(plan: Plan, rows: int, parties: int) -> tuple[Signal, float]:
     if isinstance(kind, MomentsQuery):
         return moments_signal(kind, d, bits, rows=rows, parties=parties)
     assert isinstance(kind, GradientQuery), "a budget has three kinds of queries"
-    noise_sd = math.ldexp(kind.share_sigma * math.sqrt(parties), -(bits + WEIGHT_BITS))
+    noise_sd = math.ldexp(kind.shares.deviation(parties), -(bits + WEIGHT_BITS))
     clip = float(kind.clip)
     largest = min(1.0, clip) if kind.basis is None else clip
     spread = math.sqrt(rows)
@@ -239,7 +240,7 @@ def moments_signal(kind: MomentsQuery, d: int, fraction_bits: int, *, rows: int,
     See `dpcore.queries.moments.MomentsQuery.decode` for the weights. The square of the bias is not released. A vector
     is no longer than R, so a coordinate is at most R, a square at most R^2 and a product at most R^2 / 2.
     """
-    sigma, longest = kind.share_sigma * math.sqrt(parties), float(kind.clip.norm_bound)
+    sigma, longest = kind.shares.deviation(parties), float(kind.clip.norm_bound)
     edge, product = math.ldexp(sigma, -fraction_bits) / kind.edge_multiplier, math.ldexp(sigma, -2 * fraction_bits)
     found = [(edge, min(1.0, longest))]
     if d > 1:

@@ -6,7 +6,8 @@ Those on the pooled rows are for comparison.
 import copy
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Protocol, runtime_checkable
@@ -19,11 +20,12 @@ from dpcore.estimators.base import RadoSample
 from dpcore.evaluation.class_evaluation import ClassEvaluation, evaluate_classes
 from dpcore.evaluation.evaluation import Evaluation, evaluate
 from dpcore.evaluation.intervals import Proportion
-from dpcore.rados.distribution import ClassMoments, Moments
+from dpcore.rados.distribution import ClassMoments, Moments, NumberMoments
+from dpcore.records.coding import SIGNS, Coding, Labels
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import Classes, Target, nearest
 from dpcore.records.held_back import HeldBack, Part
-from learner.estimators import BY_QUERIES, FROM_RELEASES, import_class, instance_of, several_classes_refused
+from learner.estimators import BY_QUERIES, FROM_RELEASES, import_class, instance_of, refused
 from learner.federation import Federation
 from radofed.simulation.oracles import Budget, Oracles, SimulatedSource
 from radofed.simulation.results import FoldRow, Sees
@@ -114,6 +116,7 @@ def notes_if_held_back(hold_back: HoldBack, folds: int, unmeasured: Sequence[str
 
 Floats = NDArray[np.float64]
 Signs = NDArray[np.int8]
+Released = RadoSample | Moments | ClassMoments | NumberMoments
 
 FROM_ROWS: dict[str, tuple[str, str]] = {"adaboost": ("dpcore.estimators.radoboost", "AdaBoost")}
 """Estimators that need rows: a simulation gives them the pooled rows, for comparison."""
@@ -149,22 +152,30 @@ class Fold:
     number: int
     """From 1."""
     training: Floats
-    labels: Signs
-    """The pooled usable training rows, (rows, d), with the bias if there is one, and -1/+1."""
+    labels: Labels
+    """The pooled usable training rows, (rows, d), with the bias if there is one, and their labels."""
     test: Floats
-    test_labels: Signs
+    test_labels: Labels
     """The held-out ones."""
     bias: bool
-    release: RadoSample | Moments | ClassMoments | None
+    release: Released | None
     """Rados or moments, None if no estimator learns from a release."""
-    classes: int = 0
-    """Of a label of several classes, their number: labels are then codes from 0; 0 for two classes."""
+    coding: Coding = SIGNS
+    """What the labels are."""
+    times: Floats | None = None
+    test_times: Floats | None = None
+    """Of labels that are times to an event, the exact times, of which the labels keep the intervals."""
     oracles: Oracles | None = None
     """For estimators that query, None if none does."""
     evaluations: Evaluations | None = None
     """On the rows that parties hold back, None if they hold none back."""
     feature_map: FeatureMap | None = None
     """Of the release's records; None if they are as the schema encodes them."""
+
+    @property
+    def classes(self) -> int:
+        """Of a label of several classes, their number; else 0."""
+        return self.coding.classes
 
 
 def named_estimators(
@@ -261,20 +272,19 @@ def check_estimators(estimators: Mapping[str, Any], *, moments: bool) -> None:
 def check_target(estimators: Mapping[str, Any], target: Target) -> None:
     """Raise ConfigurationError if an estimator does not learn this label.
 
-    An object of the caller's, which has no `several_classes`, is taken as one that does.
+    An object of the caller's, which does not say what it learns, is taken as one that does.
     """
-    if not target.classes:
-        return
     for name, estimator in estimators.items():
-        if not getattr(estimator, "several_classes", True):
-            raise ConfigurationError(several_classes_refused(name, target))
+        sentence = refused(name, target, lambda attribute, of=estimator: bool(getattr(of, attribute, True)))  # type: ignore[misc]
+        if sentence is not None:
+            raise ConfigurationError(sentence)
 
 
 def notes_if_classes(table: SimulationTable, folds: int) -> list[str]:
     """What to know of the classes that are not in every fold, and of the AUC."""
     if not isinstance(table.schema.label, Classes):
         return []
-    sizes = np.bincount(table.records.labels[table.records.usable], minlength=table.records.classes)
+    sizes = np.bincount(table.records.labels[table.records.usable], minlength=table.records.coding.classes)
     few = [f"{name!r} ({size})" for name, size in zip(table.schema.label.values, sizes, strict=True) if size < folds]
     rare = f"Classes with fewer rows than folds are not tested in each: {', '.join(few)}."
     area = "The AUC is the mean over the classes of that of each against all others."
@@ -286,24 +296,31 @@ def measure(estimators: Mapping[str, Any], fold: Fold, seed: int) -> list[FoldRo
 
     Raises SimulationError, which names estimator and fold, if one fails.
     """
-    rows = [_measured(name, _fresh(estimator, seed), fold) for name, estimator in estimators.items()]
+    rows = [_measured(name, fresh(estimator, seed), fold) for name, estimator in estimators.items()]
     return [*rows, _measured(POOLED if fold.classes else LOGISTIC, _logistic(), fold), _majority(fold)]
 
 
-def _measured(name: str, estimator: Any, fold: Fold) -> FoldRow:
+@contextmanager
+def failing(name: str, fold: Fold) -> Iterator[None]:
+    """Raise what an estimator raises as a SimulationError that names it and the fold."""
     try:
-        begin = time.perf_counter()
-        sees = _train(name, estimator, fold)
-        seconds = time.perf_counter() - begin - _waited(name, sees, fold)
-        # An estimator of a release sees no map: its weights are over the terms.
-        feature_map = fold.feature_map if sees in ("moments", "rados") else getattr(estimator, "feature_map_", None)
-        margins = np.asarray(estimator.decision_function(_test(sees, fold)), dtype=np.float64)
-        evaluated = None if sees == "rows" else _on_held_back_rows(name, estimator, fold, feature_map)
+        yield
     except SimulationTimedOutError:
         raise
     except Exception as error:  # a caller's estimator may raise anything
         code = exit_code_of(error) if isinstance(error, RadofedError) else RadofedError.exit_code
         raise SimulationError(f"estimator {name!r} failed on fold {fold.number}: {error}", exit_code=code) from error
+
+
+def _measured(name: str, estimator: Any, fold: Fold) -> FoldRow:
+    with failing(name, fold):
+        begin = time.perf_counter()
+        sees = train(name, estimator, fold, fold.labels)
+        seconds = time.perf_counter() - begin - _waited(name, sees, fold)
+        # An estimator of a release sees no map: its weights are over the terms.
+        feature_map = fold.feature_map if sees in ("moments", "rados") else getattr(estimator, "feature_map_", None)
+        margins = np.asarray(estimator.decision_function(_test(sees, fold)), dtype=np.float64)
+        evaluated = None if sees == "rows" else _on_held_back_rows(name, estimator, fold, feature_map)
     margins = _of_all_classes(margins, estimator, fold)
     if (
         margins.shape != (*fold.test_labels.shape, *((fold.classes,) if fold.classes else ()))
@@ -350,7 +367,7 @@ def _area(margins: Floats, fold: Fold) -> float:
 def _test(sees: Sees, fold: Fold) -> Floats:
     """The held-out rows, as an estimator that was trained on what it `sees` takes them."""
     if sees == "rows":
-        return _without_bias(fold.test, fold)
+        return without_bias(fold.test, fold)
     if fold.feature_map is not None and sees in ("moments", "rados"):
         return fold.feature_map.of(fold.test)
     return fold.test
@@ -364,18 +381,21 @@ def _on_held_back_rows(name: str, estimator: Any, fold: Fold, feature_map: Featu
     return fold.evaluations.evaluate(name, theta, feature_map).error
 
 
-def _train(name: str, estimator: Any, fold: Fold) -> Sees:
+def train(name: str, estimator: Any, fold: Fold, labels: NDArray[Any]) -> Sees:
+    """Train it, and say on what. labels: of the pooled rows, for one that needs rows."""
     if asks(estimator) and (fold.oracles is not None or not fold.classes):
         assert fold.oracles is not None, "an estimator that queries has a budget"
         estimator.fit_queries(fold.oracles.of(name))
         return "answers"
-    if isinstance(fold.release, Moments | ClassMoments) and callable(getattr(estimator, "fit_moments", None)):
+    if isinstance(fold.release, Moments | ClassMoments | NumberMoments) and callable(
+        getattr(estimator, "fit_moments", None)
+    ):
         estimator.fit_moments(fold.release)
         return "moments"
     if isinstance(fold.release, RadoSample) and callable(getattr(estimator, "fit_release", None)):
         estimator.fit_release(fold.release)
         return "rados"
-    estimator.fit(_without_bias(fold.training, fold), fold.labels)
+    estimator.fit(without_bias(fold.training, fold), labels)
     return "rows"
 
 
@@ -384,7 +404,8 @@ def _waited(name: str, sees: Sees, fold: Fold) -> float:
     return fold.oracles.seconds(name) if sees == "answers" and fold.oracles is not None else 0.0
 
 
-def _without_bias(rows: Floats, fold: Fold) -> Floats:
+def without_bias(rows: Floats, fold: Fold) -> Floats:
+    """The rows without the bias, if there is one."""
     return rows[:, :-1] if fold.bias else rows
 
 
@@ -406,7 +427,7 @@ def _row(name: str, sees: Sees, error: float, area: float, seconds: float, fold:
     return FoldRow(fold.number, name, sees, error, area, seconds, len(fold.labels), len(fold.test_labels))
 
 
-def _fresh(estimator: Any, seed: int) -> Any:
+def fresh(estimator: Any, seed: int) -> Any:
     """An unfitted copy. If its random_state is None, it gets the simulation's seed."""
     fresh = _unfitted(estimator)
     if hasattr(fresh, "get_params") and fresh.get_params().get("random_state", 0) is None:

@@ -105,7 +105,7 @@ class SimulatedFederation:
         envelope = self._learner.sign(MessageType.QUERY, plan.query.to_bytes())
         opened = open_query(envelope, roster, now_unix_s=NOW_UNIX_S)
         divided = None if options is None else options.divided(opened.query.kind)
-        return PlannedFold(plan, roster, Ask(fold, opened, divided, question), tuple(parts))
+        return PlannedFold(plan, roster, Ask(fold, opened, divided, question, len(parts)), tuple(parts))
 
     def ask(self, planned: PlannedFold, progress: Progress | None = None) -> NDArray[np.int64]:
         """Send a query to all parties and return its opened total, (length,) int64.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.estimators.additive import STRAIGHT
@@ -46,6 +46,22 @@ class FoldRow:
     evaluated_high: float | None = None
     """Its 95 % interval for new rows. All three are None if it was not evaluated."""
 
+    @classmethod
+    def summary(cls, rows: "Sequence[FoldRow]") -> "Summary":
+        """Of one estimator's rows."""
+        errors = [row.test_error for row in rows]
+        return Summary(
+            rows[0].learner,
+            rows[0].sees,
+            statistics.fmean(errors),
+            statistics.stdev(errors),
+            statistics.fmean(row.auc for row in rows),
+            statistics.fmean(row.seconds for row in rows),
+            _mean_or_none([row.evaluated_error for row in rows]),
+            _mean_or_none([row.evaluated_low for row in rows]),
+            _mean_or_none([row.evaluated_high for row in rows]),
+        )
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -63,6 +79,51 @@ class Summary:
     evaluated_error_mean: float | None = None
     evaluated_low_mean: float | None = None
     evaluated_high_mean: float | None = None
+
+    def figures(self) -> dict[str, Any]:
+        """For JSON, without the name."""
+        found = asdict(self)
+        del found["learner"]
+        return found
+
+    @staticmethod
+    def table(summaries: "Sequence[Summary]") -> list[str]:
+        """Lines for people, with a heading."""
+        return [*_table(summaries), *_evaluated(summaries)]
+
+
+class Row(Protocol):
+    """One estimator on one fold: a `FoldRow`, or of numbers and counts a `radofed.simulation.measured.MeasuredRow`."""
+
+    @property
+    def learner(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def sees(self) -> Sees:
+        """What it was trained on."""
+        ...
+
+    @property
+    def seconds(self) -> float:
+        """Of training alone."""
+        ...
+
+    @property
+    def warning(self) -> str | None:
+        """Its warning about its training."""
+        ...
+
+    @property
+    def evaluated_error(self) -> float | None:
+        """On the rows that parties hold back."""
+        ...
+
+    @classmethod
+    def summary(cls, rows: Sequence[Any]) -> Any:
+        """Of one estimator's rows: an object with `learner`, `figures()` and `table(summaries)`."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -90,7 +151,7 @@ class FederationFacts:
 class SimulationResult:
     """The result: `rows` has one entry for each fold and estimator, `summaries` one for each estimator."""
 
-    rows: tuple[FoldRow, ...]
+    rows: tuple[Row, ...]
     privacy: PrivacyStatement | None
     """Of the design's release, in the fold that costs most; each fold makes one release, as a federation would. None if
     no estimator learns from a release."""
@@ -111,33 +172,18 @@ class SimulationResult:
     """By name, the statement of the evaluation on these rows, in the fold that costs most."""
 
     @property
-    def summaries(self) -> tuple[Summary, ...]:
-        """One for each estimator, in the order given, then logistic and majority."""
+    def summaries(self) -> tuple[Any, ...]:
+        """One for each estimator, in the order given, then those for comparison."""
         return tuple(self._summary(name) for name in dict.fromkeys(row.learner for row in self.rows))
 
-    def _summary(self, estimator: str) -> Summary:
+    def _summary(self, estimator: str) -> Any:
         mine = [row for row in self.rows if row.learner == estimator]
-        errors = [row.test_error for row in mine]
-        return Summary(
-            estimator,
-            mine[0].sees,
-            statistics.fmean(errors),
-            statistics.stdev(errors),
-            statistics.fmean(row.auc for row in mine),
-            statistics.fmean(row.seconds for row in mine),
-            _mean_or_none([row.evaluated_error for row in mine]),
-            _mean_or_none([row.evaluated_low for row in mine]),
-            _mean_or_none([row.evaluated_high for row in mine]),
-        )
+        return mine[0].summary(mine)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything except the rows, in JSON's types; `results` by name of the estimator."""
-        results = {}
-        for summary in self.summaries:
-            figures = asdict(summary)
-            results[figures.pop("learner")] = figures
         return {
-            "results": results,
+            "results": {summary.learner: summary.figures() for summary in self.summaries},
             "privacy": None if self.privacy is None else self.privacy.to_dict(),
             "asked": {estimator: statement.to_dict() for estimator, statement in self.asked.items()},
             "federation": {**asdict(self.federation), "party_rows": list(self.federation.party_rows)},
@@ -152,7 +198,8 @@ class SimulationResult:
 
     def columns(self) -> dict[str, list[Any]]:
         """The rows, as lists by column name."""
-        return {each.name: [getattr(row, each.name) for row in self.rows] for each in fields(FoldRow)}
+        names = [each.name for each in fields(self.rows[0])]  # type: ignore[arg-type]  # rows are dataclasses
+        return {name: [getattr(row, name) for row in self.rows] for name in names}
 
     def to_pandas(self) -> Any:
         """The rows as a data frame. Raises ConfigurationError if pandas is not installed."""
@@ -173,8 +220,7 @@ class SimulationResult:
     def sentences(self) -> list[str]:
         """The printed report: the table, the settings, what is protected, and the notes."""
         return [
-            *_table(self.summaries),
-            *_evaluated(self.summaries),
+            *self.summaries[0].table(self.summaries),
             "",
             *self._setting(),
             "",
@@ -227,7 +273,7 @@ class SimulationResult:
         return [parties, work]
 
 
-def _table(summaries: tuple[Summary, ...]) -> list[str]:
+def _table(summaries: Sequence[Summary]) -> list[str]:
     width = max(len("estimator"), *(len(summary.learner) for summary in summaries))
     lines = [f"{'estimator':{width}}  sees     test error         AUC    seconds a fold"]
     for each in summaries:
@@ -239,7 +285,7 @@ def _table(summaries: tuple[Summary, ...]) -> list[str]:
     return lines
 
 
-def _evaluated(summaries: tuple[Summary, ...]) -> list[str]:
+def _evaluated(summaries: Sequence[Summary]) -> list[str]:
     """The evaluations on rows that are held back; empty if there are none."""
     width = max(len("estimator"), *(len(summary.learner) for summary in summaries))
     lines = [
@@ -264,7 +310,7 @@ def worst(statements: Sequence[PrivacyStatement]) -> PrivacyStatement:
     return max(statements, key=lambda said: said.epsilon_if_others_collude or 0.0)
 
 
-def learners_warnings(rows: Sequence[FoldRow], folds: int) -> list[str]:
+def learners_warnings(rows: Sequence[Row], folds: int) -> list[str]:
     """The estimators' warnings about their training, each once, with the number of folds."""
     counted = Counter((row.learner, row.warning) for row in rows if row.warning is not None)
     return [f"{estimator}, in {count} of {folds} folds: {warning}." for (estimator, warning), count in counted.items()]

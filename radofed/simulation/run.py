@@ -8,7 +8,7 @@ import inspect
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -26,9 +26,9 @@ from dpcore.paillier.secret import SecretKey
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statement import PrivacyStatement
-from dpcore.rados.distribution import ClassMoments, Moments
 from dpcore.randomness.sources import SystemRandom
 from dpcore.records.feature_map import FeatureMap
+from dpcore.records.features import EventTime
 from dpcore.records.held_back import HeldBack
 from dpcore.records.schema import Schema
 from radobase.options import from_texts
@@ -39,6 +39,7 @@ from radofed.simulation.evaluation import (
     Evaluations,
     Fold,
     HoldBack,
+    Released,
     asks,
     check_estimators,
     check_target,
@@ -48,11 +49,13 @@ from radofed.simulation.evaluation import (
     notes_if_classes,
     notes_if_held_back,
 )
+from radofed.simulation.event_times import measure_event_times
 from radofed.simulation.federation import PlannedFold, SimulatedFederation
+from radofed.simulation.measured import check_numbers, measure_numbers
 from radofed.simulation.oracles import Budget, Oracles, row_count_plan
 from radofed.simulation.results import (
     FederationFacts,
-    FoldRow,
+    Row,
     SimulationResult,
     learners_warnings,
     notes_if_several,
@@ -198,8 +201,11 @@ def simulate(
         schema=_schema(schema),
         group_column=settings.partition.column,
         target=asked.target,
+        event=asked.event,
     )
     check_target(chosen, table.schema.label)
+    if table.schema.label.coding.has_value:
+        check_numbers(settings, chosen)
     if design is not None and feature_map is not None:
         settings = replace(settings, design=replace(design, feature_map=_map(feature_map, table.schema)))
     if note is not None and defaults is not None:
@@ -285,7 +291,7 @@ class _FoldRows:
 class _Measured:
     """The results of one fold."""
 
-    rows: list[FoldRow]
+    rows: Sequence[Row]
     asked: dict[str, PrivacyStatement]
     """The statements of estimators that queried."""
     evaluated: dict[str, PrivacyStatement]
@@ -318,7 +324,13 @@ def _measured(
         evaluations = Evaluations(federation, schema, planned.parts, fold.number, held.budget, progress, held.training)
     feature_map = None if options.design is None else options.design.feature_map
     measured = replace(_fold(fold, release, oracles, evaluations), feature_map=feature_map)
-    rows = measure(estimators, measured, options.seed)
+    rows: Sequence[Row]
+    if isinstance(schema.label, EventTime):
+        rows = measure_event_times(estimators, measured, schema.label, options.seed)
+    elif measured.coding.is_measured:
+        rows = measure_numbers(estimators, measured, schema.label, options.seed)
+    else:
+        rows = measure(estimators, measured, options.seed)
     asked = {} if oracles is None else oracles.statements()
     evaluated = {} if evaluations is None else evaluations.statements()
     query_s += sum(each.seconds() for each in (oracles, evaluations) if each is not None)
@@ -346,17 +358,18 @@ def _folds(table: SimulationTable, options: SimulationOptions) -> list[tuple[NDA
 
     usable = np.flatnonzero(table.records.usable)
     labels = table.records.labels[usable]
-    sizes = np.bincount(labels, minlength=table.records.classes) if table.records.classes else np.array([])
+    coding = table.records.coding
+    if coding.has_value:
+        return _plain_folds(table, options, usable)
+    sizes = np.bincount(labels, minlength=coding.classes) if coding.classes else np.array([])
     # A class of several may have few rows, or none: then it is not in every fold.
-    fewest = (
-        int(np.sort(sizes)[-2]) if table.records.classes else min(int((labels > 0).sum()), int((labels <= 0).sum()))
-    )
+    fewest = int(np.sort(sizes)[-2]) if coding.classes else min(int((labels > 0).sum()), int((labels <= 0).sum()))
     if fewest == 0:
         why = "" if table.unusable is None else f" ({table.unusable})"
         raise ConfigurationError(
             f"all usable rows have one label{why}: give the values that are positive, or another table"
         )
-    if table.records.classes and fewest < options.folds:
+    if coding.classes and fewest < options.folds:
         raise ConfigurationError(
             f"{options.folds} folds, and only one class has as many rows: choose at most {max(2, fewest)} folds, or "
             "give a table with more rows"
@@ -371,12 +384,30 @@ def _folds(table: SimulationTable, options: SimulationOptions) -> list[tuple[NDA
             f"{options.folds} folds, and the rarer class has {fewest} rows: choose at most {fewest} folds"
         )
     splitter = StratifiedKFold(options.folds, shuffle=True, random_state=options.seed)
-    rows = table.records.rows
-    folds = []
-    for _, places in _split(splitter, usable, labels):
-        test = np.sort(usable[places]).astype(np.int64)
-        folds.append((np.setdiff1d(np.arange(rows), test), test))
-    return folds
+    return _of_places(table, usable, (places for _, places in _split(splitter, usable, labels)))
+
+
+def _plain_folds(
+    table: SimulationTable, options: SimulationOptions, usable: NDArray[np.int64]
+) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Of labels without classes, by which folds could be stratified."""
+    values = table.records.coding.values(table.records.labels[usable])
+    if not len(values) or values.min() == values.max():
+        raise ConfigurationError("all usable rows have one label, so there is nothing to learn: give another table")
+    if len(usable) < options.folds:
+        raise ConfigurationError(
+            f"{options.folds} folds of {len(usable)} usable rows: choose at most {len(usable)} folds"
+        )
+    order = np.random.default_rng(options.seed).permutation(len(usable))
+    return _of_places(table, usable, np.array_split(order, options.folds))
+
+
+def _of_places(
+    table: SimulationTable, usable: NDArray[np.int64], places: Iterable[NDArray[np.int64]]
+) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """The folds whose test rows are at these places among the usable ones."""
+    tests = [np.sort(usable[each]).astype(np.int64) for each in places]
+    return [(np.setdiff1d(np.arange(table.records.rows), test), test) for test in tests]
 
 
 def _split(splitter: Any, usable: NDArray[np.int64], labels: NDArray[np.int8]) -> Any:
@@ -399,7 +430,7 @@ def _parts(
 
 def _fold(
     fold: _FoldRows,
-    release: RadoSample | Moments | ClassMoments | None,
+    release: Released | None,
     oracles: Oracles | None,
     evaluations: Evaluations | None,
 ) -> Fold:
@@ -412,8 +443,10 @@ def _fold(
         labels=labels[usable],
         test=_rows(table, fold.test),
         test_labels=labels[fold.test],
+        times=None if table.times is None else table.times[usable],
+        test_times=None if table.times is None else table.times[fold.test],
         bias=table.schema.bias,
-        classes=table.records.classes,
+        coding=table.records.coding,
         release=release,
         oracles=oracles,
         evaluations=evaluations,
@@ -453,7 +486,7 @@ def _privacy(design: DesignOptions, planned: Sequence[PlannedFold]) -> PrivacySt
     return worst([design.statement(each.kind, each.plan.query, each.party_rows) for each in distinct.values()])
 
 
-def opened_release(planned: PlannedFold, values: NDArray[np.int64]) -> RadoSample | Moments | ClassMoments:
+def opened_release(planned: PlannedFold, values: NDArray[np.int64]) -> Released:
     """The total, decoded for an estimator."""
     query = planned.plan.query
     kind, bits = planned.kind, query.encoding.fraction_bits
@@ -483,7 +516,7 @@ def _notes_if_mapped(options: SimulationOptions, schema: Schema) -> list[str]:
     return [f"Releases are of records under a feature map: {options.design.feature_map.words(schema)}."]
 
 
-def _notes_if_held_back(options: SimulationOptions, rows: Sequence[FoldRow]) -> list[str]:
+def _notes_if_held_back(options: SimulationOptions, rows: Sequence[Row]) -> list[str]:
     if options.hold_back is None:
         return []
     trained = [row for row in rows if row.sees not in ("rows", "labels") and row.evaluated_error is None]
@@ -500,7 +533,7 @@ def _set_up(planned: PlannedFold, options: SimulationOptions) -> str:
     )
     return (
         f"{options.parties} parties ({options.partition}), c = {planned.plan.colluders} assumed to collude, "
-        f"{query.honest_parties} counted as honest; {what}"
+        f"{query.honest_of(options.parties)} counted as honest; {what}"
     )
 
 
@@ -521,7 +554,7 @@ def _facts(options: SimulationOptions, planned: Sequence[PlannedFold], hosts: Ho
         parties=options.parties,
         colluders=plan.colluders,
         cohort_min=plan.query.cohort_min,
-        honest_parties=plan.query.honest_parties,
+        honest_parties=plan.query.honest_of(options.parties),
         partition=str(options.partition),
         design=None if options.design is None else options.design.design_name,
         rados=getattr(plan.query.kind, "rados", None),

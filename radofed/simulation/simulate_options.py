@@ -26,7 +26,7 @@ from wire.request_fields import (
 LEAST_PARTIES, MOST_PARTIES = 2, 1000
 PARTIES = Option(f"Number of parties, {LEAST_PARTIES} to 1,000.", at_least=LEAST_PARTIES, at_most=MOST_PARTIES)
 _LARGEST_SEED = 2**32 - 1
-Target = Literal["two-classes", "classes"]
+Target = Literal["two-classes", "classes", "number", "count", "event"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +63,16 @@ class SimulationFields(RunFields, ReleaseFields):
     target: Annotated[
         Target | None,
         Option(
-            "What the label is, without a schema: two-classes, or classes, all values of its column. Of classes, "
-            "without --epsilon estimators learn from exact sums, for comparison.",
+            "What the label is, without a schema: two-classes; classes, all values of its column; number; count; or "
+            "event, a time to an event. Of classes, without --epsilon estimators learn from exact sums.",
             default="the schema's; else two-classes",
+        ),
+    ] = None
+    event: Annotated[
+        str | None,
+        Option(
+            "With --target event: the column that says whether the event happened at the label's time; --positive "
+            "names the texts that mean so."
         ),
     ] = None
     partition: Annotated[

@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, DataError
+from dpcore.numbers.fixed_point import STORED_FRACTION_BITS
 from dpcore.records.encoding import Texts, WantedColumn, why_unusable
-from dpcore.records.features import Classes, Label, nearest, two_classes, value_text
+from dpcore.records.features import Classes, EventTime, Label, nearest, two_classes, value_text
+from dpcore.records.features.described import Numbers
 from dpcore.records.records import Records
 from dpcore.records.schema import Feature, Schema
 from dpcore.records.texts import stored_form
@@ -34,6 +36,8 @@ class SimulationTable:
     """(m,), the code of each row's text in the column that divides the parties, None if there is none."""
     notes: tuple[str, ...]
     """Sentences about how the table was read."""
+    times: NDArray[np.float64] | None = None
+    """(m,), the exact times, if the label is a time to an event, whose records keep intervals."""
     unusable: str | None = None
     """A clause on why rows are not usable; None if all are."""
 
@@ -46,6 +50,7 @@ def read_table(
     schema: Schema | None,
     group_column: str | None,
     target: str | None = None,
+    event: str | None = None,
 ) -> SimulationTable:
     """Read a table, through `schema` or one inferred from the table.
 
@@ -58,42 +63,56 @@ def read_table(
     groups = None if group_column is None else _groups(source, group_column)
     notes: list[str] = []
     if schema is None:
-        schema, notes = inferred_schema(source, *_asked_label(label, positive, target), left_out=group_column)
+        asked = _asked_label(label, positive, target)
+        schema, notes = inferred_schema(source, *asked, target=target, event=event, left_out=group_column)
     else:
         _check_label(schema, label, positive, target)
+        if event is not None:
+            raise ConfigurationError("the schema names the column of the event: leave event or the schema out")
     data = load(source, schema)
     usable = int(data.records.usable.sum())
     why = why_unusable(data.report.changes, rows=data.report.rows, usable=usable)
     if not usable:
         raise DataError(f"{why}; correct the table or the schema", file=data.report.file)
-    return SimulationTable(schema, data.records, groups, (*notes, *data.report.warnings), why)
+    times = _numbers(source, schema.label.column) if isinstance(schema.label, EventTime) else None
+    return SimulationTable(schema, data.records, groups, (*notes, *data.report.warnings), times, why)
 
 
 def _asked_label(
     label: str | None, positive: Sequence[str] | None, target: str | None
 ) -> tuple[str, Sequence[str] | None]:
-    """The label's column, and its positive values or None for several classes. Raises ConfigurationError."""
-    if target == Classes.type:
+    """The label's column, and its positive values if it has two classes. Raises ConfigurationError."""
+    if target == EventTime.type and label is not None:
+        return label, positive
+    if target not in (None, Label.type):
         if label is None or positive:
-            raise ConfigurationError("for a target of classes give the label's column, and no positive values")
+            raise ConfigurationError(f"for a target of {target} give the label's column, and no positive values")
         return label, None
     if label is None or not positive:
         raise ConfigurationError(
-            "give the label's column and its positive values (or --target classes for all of its values), or a schema"
+            "give the label's column and its positive values (or --target classes for all of its values, number, "
+            "count or event), or a schema"
         )
     return label, positive
 
 
 def inferred_schema(
-    source: TableSource, label: str, positive: Sequence[str] | None, *, left_out: str | None = None
+    source: TableSource,
+    label: str,
+    positive: Sequence[str] | None,
+    *,
+    target: str | None = None,
+    event: str | None = None,
+    left_out: str | None = None,
 ) -> tuple[Schema, list[str]]:
     """A schema drafted from a table, and notes about it. positive: None for a label of all values of the column.
 
-    left_out: a column that must not be a feature. It is the draft of `rado schema infer`. Raises DataError or
-    ConfigurationError.
+    target: the type of the label; None: two classes, or without positive values several. event: as of
+    `parties.data.schema_draft.infer`. left_out: a column that must
+    not be a feature. It is the draft of `rado schema infer`. Raises DataError or ConfigurationError.
     """
-    target = Label.type if positive else Classes.type
-    draft, notes = infer(source, label, positive, target=target, left_out=left_out)
+    kind = target or (Label.type if positive else Classes.type)
+    draft, notes = infer(source, label, positive, target=kind, event=event, left_out=left_out)
     # Leave out the draft's first note and those about missing cells: they ask the reader to correct the draft.
     kept = [note for note in notes[1:] if " missing cells (" not in note]
     said = [NOT_PRIVATE, *kept, *_imputed(draft.features)]
@@ -143,6 +162,17 @@ def _check_label(schema: Schema, label: str | None, positive: Sequence[str] | No
         raise ConfigurationError(f"the schema's positive values are {known}: leave --positive out, or give the same")
 
 
+def _numbers(source: TableSource, column: str) -> NDArray[np.float64]:
+    """The numbers of a column (m,), NaN where a cell has none."""
+    wanted = WantedColumn(column, "numbers")
+    parts = []
+    for block in read_blocks(open_table(source), [wanted]):
+        cells = block.cells[wanted]
+        assert isinstance(cells, Numbers)
+        parts.append(np.where(cells.missing, np.nan, cells.values))
+    return np.concatenate(parts)
+
+
 def _groups(source: TableSource, column: str) -> NDArray[np.int64]:
     """A code for each row (m,), equal for equal texts of `column`; missing cells form one group."""
     wanted = WantedColumn(column, "texts")
@@ -172,7 +202,8 @@ class Partition:
     - iid: at random, equally.
     - size-skew: at random, the p-th party's share proportional to 1/p.
     - label-skew: equally, in the order of u + [row is positive]/2 for uniform u: the first parties have only the
-      negative class, the last only the positive one. Of k classes the c-th, from 0, counts c / (k - 1).
+      negative class, the last only the positive one. Of k classes the c-th, from 0, counts c / (k - 1), of numbers and
+      counts the place between the bounds.
     - by-column: rows with the same text in `column` stay together; if there are more texts than parties, the
       next-largest group goes to the party with the fewest rows so far.
 
@@ -228,9 +259,12 @@ class Partition:
 
 
 def label_order(records: Records) -> NDArray[np.float64]:
-    """The place of each row's class in the order of label-skew, from 0 to 1: (m,)."""
-    if records.classes:
-        return records.labels / (records.classes - 1.0)
+    """The place of each row's label in the order of label-skew, from 0 to 1: (m,)."""
+    coding = records.coding
+    if coding.has_value:
+        return np.ldexp(coding.scaled(records.labels, STORED_FRACTION_BITS) / 2.0, -STORED_FRACTION_BITS) + 0.5
+    if coding.classes:
+        return records.labels / (coding.classes - 1.0)
     return (records.labels > 0).astype(np.float64)
 
 

@@ -23,6 +23,7 @@ from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.packing import to_residues
 from dpcore.queries.rados import RadosQuery
 from dpcore.randomness.sources import KEY_BYTES, SeededRandom, SystemRandom
+from dpcore.records.coding import SIGNS, Coding, Labels
 from dpcore.records.computation import SECRET_BYTES, Computation, PartySecret
 from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import Records
@@ -54,6 +55,8 @@ class Ask:
     """What parties compute if a coordinator divides the draw; None if they compute the query's kind."""
     question: str = ""
     """The label of an estimator's query; "" for the design's query, the only one of its fold."""
+    members: int = 1
+    """How many parties answer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +85,7 @@ def seeded(seed: int, fold: int, who: str, purpose: str, question: str = "") -> 
 
 
 class Host:
-    """Some parties of a simulation. features, labels, usable, classes: of the whole table's `Records`, not copied.
+    """Some parties of a simulation. features, labels, usable, coding: of the whole table's `Records`, not copied.
 
     key_seed: 32 bytes from the operating system, for one simulation, from which all parties' keys derive. So a lost
     host can be made again, as the same parties.
@@ -91,14 +94,14 @@ class Host:
     def __init__(
         self,
         features: NDArray[np.int32],
-        labels: NDArray[np.int8],
+        labels: Labels,
         usable: NDArray[np.bool_],
         seed: int,
         parties: Sequence[str],
         key_seed: bytes,
-        classes: int = 0,
+        coding: Coding = SIGNS,
     ) -> None:
-        self._classes = classes
+        self._coding = coding
         self._features, self._labels, self._usable, self._seed = features, labels, usable, seed
         self._key_seed = key_seed
         self._keys = {
@@ -168,7 +171,7 @@ class Host:
 
     def _values(self, ask: Ask, share: Share) -> NDArray[np.int64]:
         arrays = (self._features[share.rows], self._labels[share.rows], self._usable[share.rows])
-        records = Records(*arrays, classes=self._classes)
+        records = Records(*arrays, coding=self._coding)
         random = seeded(self._seed, ask.fold, share.party, "contribution", ask.question)
         query = ask.opened.query
         # A party keeps one secret for the life of its data, over all queries.
@@ -176,7 +179,10 @@ class Host:
         numbers = RowNumbers(RowKey(secret, query.federation, share.party, "simulation"))
         computation = Computation(random, PartySecret(secret, query.schema.digest), numbers=numbers)
         if share.counts is None:
-            return integer_vector(ask.opened, records, computation)
+            values = integer_vector(ask.opened, records, computation)
+            # Together with the share: a simulated party need not wait for the cohort.
+            top_up = query.kind.top_up(query.d, ask.members, random)
+            return values if top_up is None else values + top_up
         assert ask.divided is not None, "counts are of a draw that is divided"
         return divided_contribution(
             ask.divided, query.seen(records), query.encoding.fraction_bits, share.counts, computation
@@ -216,7 +222,7 @@ class LocalHosts(Host):
 
     def __init__(self, records: Records, seed: int, parties: Sequence[str]) -> None:
         arrays = (records.features, records.labels, records.usable)
-        super().__init__(*arrays, seed, parties, _key_seed(), records.classes)
+        super().__init__(*arrays, seed, parties, _key_seed(), records.coding)
 
     def uploads(
         self, ask: Ask, shares: Sequence[Share], acceptances: Sequence[Acceptance], cohort_digest: bytes
@@ -301,7 +307,7 @@ class RayHosts:
         """The host of the parties of one place. Its arguments are its whole state, so it can be made again."""
         mine = [party for party in self._parties if self._place[party] == place]
         actor = self._ray.remote(num_cpus=1, max_restarts=0)(_Guarded)
-        return actor.remote(*self._table, self._seed, mine, self._key_seed, self._records.classes)
+        return actor.remote(*self._table, self._seed, mine, self._key_seed, self._records.coding)
 
     def _end(self) -> None:
         for actor in self._actors:

@@ -5,6 +5,7 @@ import io
 import json
 import shutil
 from contextlib import closing
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from coordinator.membership import Membership
 from coordinator.store import Store
 from coordinator.uploads import SpoolDamagedError, UploadSpool
 from dpcore.errors import RadofedError
+from dpcore.evaluation.evaluation import Evaluation
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.randomness.sources import SystemRandom
 from dpcore.records.feature_map import FeatureMap
@@ -30,8 +32,9 @@ from learner.model import Model
 from learner.release import Release
 from learner.report.measured import read_evaluation
 from learner.report.page import calibration_plot, roc_plot
-from learner.shapes import shapes_of
+from learner.shapes import every_shapes
 from learner.state import LearnerState
+from learner.uncertainty import ClassCalibration
 from parties.answering.spool import Spools
 from parties.config import PartyConfig
 from parties.data.row_guard import load_known
@@ -55,6 +58,7 @@ from tests.federation.material import STAYS
 from tests.fuzz import world
 from tests.fuzz.mutation import json_octets, messages_near, octets_near, texts_near
 from tests.fuzz.target import InFile, Target, scratch
+from tests.learner.class_models import class_model
 from tests.learner.shapes.mapped import model as mapped_model
 from tests.wire.test_query_kinds import SCHEMA
 from wire.envelopes import MessageType, SigningKey, key_id, load_public_key, sha256
@@ -155,7 +159,7 @@ def read_model(path: Path) -> None:
     again = Model.load(path.with_name("again.json"))
     assert again.theta.tobytes() == model.theta.tobytes()
     assert again.digest == model.digest
-    shapes_of(model)
+    every_shapes(model)
     model.to_original_units()
 
 
@@ -182,9 +186,32 @@ def evaluation_json() -> dict:
 
 def read_an_evaluation(path: Path) -> None:
     found = read_evaluation(path, Model._from_json(model_json()))
+    assert isinstance(found.figures, Evaluation)
     calibration_plot(found.figures, found.own)
     roc_plot(found.figures, found.own)
     json.dumps(found.to_dict(), allow_nan=False)
+
+
+def class_evaluation_json() -> dict:
+    share = {"estimate": 0.25, "on_rows": [0.2, 0.3], "on_distribution": [0.1, 0.4]}
+    model = class_model(mapped=False)
+    names = model.scoring.names
+    data = {"rows": 9, "part": None, "unseen": True, "confidence": 0.95, "cell_half_width": 1.5, "deviation": 0.5}
+    data |= {"error": share, "classes": {name: {"recall": share, "precision": share} for name in names}}
+    data |= {"confusion": {name: dict.fromkeys(names, 1.25) for name in names}}
+    data |= {"model_digest": model.digest.hex(), "privacy": model.statement.to_dict()}
+    return {"schema_version": 1, "status": "ok", "data": data}
+
+
+def read_a_class_evaluation(path: Path) -> None:
+    found = read_evaluation(path, class_model(mapped=False))
+    json.dumps(found.to_dict(), allow_nan=False)
+    found.figures.sentences()
+
+
+def calibrated_class_model() -> dict:
+    calibration = ClassCalibration(np.full((3, 3), 1 / 3), "made up")
+    return replace(class_model(), calibration=calibration)._to_json()
 
 
 def beside_tls(name: str):
@@ -453,10 +480,13 @@ def targets() -> list[Target]:
                octets_near(arrays), 32 * MEBIBYTE,
                ("learner.release._ARRAY", "radobase.reading.read_array"), examples=40),
         Target("model", InFile("model", "model.json", read_model, lambda data: sealed(data, models._digest)),
-               json_octets([model_json(), mapped_model()._to_json()]), 32 * MEBIBYTE,
+               json_octets([model_json(), mapped_model()._to_json(), calibrated_class_model()]), 32 * MEBIBYTE,
                ("learner.model._MODEL", "learner.model.Model.load")),
         Target("evaluation", InFile("evaluation", "evaluation.json", read_an_evaluation),
                json_octets([evaluation_json()]), 4 * MEBIBYTE,
+               ("learner.report.measured._EVALUATION",)),
+        Target("class-evaluation", InFile("class-evaluation", "evaluation.json", read_a_class_evaluation),
+               json_octets([class_evaluation_json()]), 4 * MEBIBYTE,
                ("learner.report.measured._EVALUATION",)),
         Target("paillier-jwk", InFile("paillier-jwk", "key.jwk", load_key), json_octets([jwk]), 1 << 16,
                ("learner.decryption._KEY", "dpcore.paillier.secret.SecretKey.from_jwk")),

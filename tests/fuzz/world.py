@@ -25,7 +25,7 @@ from tests.wire.test_query_kinds import KINDS, SCHEMA
 from wire.binding import Binding, OpeningSecret
 from wire.envelopes import MessageType, SigningKey, sha256
 from wire.errors import Code, WireError
-from wire.query import OWN_FEATURES, Features, OpenedQuery, PaillierKey, Query, open_query
+from wire.query import OWN_FEATURES, Feature, Features, OpenedQuery, PaillierKey, Query, open_query
 from wire.roster import Role
 from wire.statements import (
     Acceptance,
@@ -120,7 +120,7 @@ def queries() -> tuple[Query, ...]:
     form = Affine((("1: age~50", 4), ("5: age~50*smoker", -3)), 2)
     about_map = (NonNegative(form) & LabelIs(positive=True), Clipped(form, 5), Flag("smoker"))
     counted = _query(StatisticQuery(about_map, SCHEMA, GaussianShares(1000), FEATURE_MAP), feature_map=FEATURE_MAP)
-    more = {"features": OWN_FEATURES, "quorum_wait_s": 5, "purpose": "Study 17"}
+    more = {"features": (Feature.BASE.value, Feature.QUESTION.value), "quorum_wait_s": 5, "purpose": "Study 17"}
     plain = (_query(RadosQuery(2, PlainDesign()), **fields) for fields in ({}, more))
     return (*plain, *(_query(kind) for kind in KINDS if _fits(kind)), about_part, mapped, counted)
 

@@ -61,6 +61,8 @@ def start(federation: ProcessFederation, *names: str) -> None:
 
 def request(**changes) -> StatisticRequest:
     fields = {"epsilon": Fraction(1), "pure": True, "cohort_min": 3, "colluders": 1, "quorum_wait_s": 10}
+    # Noise that follows the cohort would count the others as colluding.
+    fields |= {"cohort_noise": "smallest"}
     fields |= {"answer_within_s": 300, "prepare_within_s": 300, "upload_within_s": 300}
     return StatisticRequest(STAYS, (parse('x["smoker"]'),), **fields | changes)
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from dpcore.errors import ConfigurationError, SchemaError, ShapeError
 from dpcore.estimators.mean_variance import MeanVariance
 from dpcore.estimators.private_newton import PrivateNewton
+from dpcore.records.coding import class_codes
 from dpcore.records.encoding import store
 from dpcore.records.features import Classes, RealFeature
 from dpcore.records.records import Records
@@ -18,7 +20,7 @@ from dpcore.records.schema import Schema
 from learner.federation import Federation
 from learner.model import Model, count_errors, predict
 from learner.training import AskedTraining, model_of_answers
-from radofed.cli.learner.models import class_scores_csv
+from radofed.cli.learner.models import scores_csv
 from tests.federation.learner import Memory, World
 from wire.request_fields import TrainOptions
 
@@ -42,7 +44,7 @@ def rows_of(count: int, seed: int, classes: tuple[int, ...] = (0, 1, 2)) -> tupl
 def records(count: int, seed: int, classes: tuple[int, ...] = (0, 1, 2)) -> Records:
     x, codes = rows_of(count, seed, classes)
     stored = store(np.column_stack([x, np.ones(count)]))
-    return Records(stored, codes.astype(np.int8), np.ones(count, dtype=bool), classes=3)
+    return Records(stored, codes.astype(np.int8), np.ones(count, dtype=bool), coding=class_codes(3))
 
 
 @pytest.fixture
@@ -112,24 +114,25 @@ def test_a_model_is_kept_and_predicts_classes(model, tmp_path):
     errors = count_errors(kept, table)
     assert (errors.compared, errors.wrong) == (300, 300 - int(np.trace(np.array(errors.confusion))))
     assert [sum(row) for row in errors.confusion] == np.bincount(codes).tolist()
-    lines = class_scores_csv(LABEL, found, table, None).splitlines()
-    assert lines[0] == "row,label_text,score ant,score bee,score cow"
+    lines = scores_csv(kept.scoring, found, table, None).splitlines()
+    assert lines[0] == "row,label_text,score ant,score bee,score cow,probability ant,probability bee,probability cow"
     assert lines[1].split(",")[1] == LABEL.values[found.labels[0]]
+    # The softmax of newton's scores would be too sure.
+    assert lines[1].endswith(",,,")
 
 
-@pytest.mark.parametrize(
-    ("use", "what"),
-    [
-        (lambda model: model.to_sklearn(), "a pipeline"),
-        (lambda model: model.to_original_units(), "an exported model"),
-        (lambda model: model.explain({"a": 0.0, "b": 0.0}), "an explanation"),
-        (lambda model: model.probabilities(np.zeros(1)), "the probability"),
-        (lambda model: model.require_two_classes("an evaluation"), "an evaluation"),
-    ],
-)
-def test_what_is_of_two_classes_refuses_the_model(model, use, what):
-    with pytest.raises(SchemaError, match=f"{what}.* needs a label of two classes"):
-        use(model)
+def test_a_covariance_is_of_one_score(model):
+    with pytest.raises(SchemaError, match="a covariance of weights needs a label of two classes"):
+        replace(model, covariance=np.eye(3))
+
+
+def test_trained_weights_are_beside_the_average(memory, model):
+    """So explanations and shapes show what predictions are made of."""
+    assert np.abs(model.theta.sum(axis=0)).max() < 1e-12
+    oracle = Federation(memory, SCHEMA).within(*BUDGET)
+    other = model_of_answers(MeanVariance().fit_moments(oracle.class_moments()), oracle, "mean-variance")
+    assert np.abs(other.theta.sum(axis=0)).max() < 1e-12
+    assert other.linear_scores[1].theta == pytest.approx(other.theta[1], abs=1e-12)
 
 
 def test_a_model_has_a_row_of_weights_for_each_class(model):

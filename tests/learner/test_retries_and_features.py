@@ -2,16 +2,20 @@
 
 import re
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 
 from dpcore.errors import ConfigurationError
+from dpcore.predicates.expressions import Flag
+from learner.requests import MomentsRequest, RadosRequest, StatisticRequest
 from learner.session import AttemptLostError
 from tests.federation.learner import REQUEST
+from tests.federation.material import STAYS as SCHEMA
 from tests.federation.setting import ROWS
 from wire.envelopes import MessageType, SigningKey
 from wire.errors import Code, WireError
-from wire.query import Feature, open_query, open_retry
+from wire.query import OWN_FEATURES, Feature, open_query, open_retry
 from wire.status import PartyProgress, PartyState, Phase
 
 LOST = [Phase.LOST]
@@ -161,6 +165,59 @@ def test_statements_that_are_not_the_party_s_own_count_for_nothing(setting, sess
         setting.world.party_keys["bo"].sign(MessageType.FEATURES, forged.payload),
     ]
     assert session.plan(REQUEST).query.features == (Feature.BASE,)
+
+
+FOLLOWS = MomentsRequest(SCHEMA, epsilon=Fraction(1), colluders=0, max_rows=10_000)
+"""Of three parties two are enough, so the noise may be smaller if all answer."""
+
+
+def states(setting, names=tuple(ROWS), features=OWN_FEATURES):
+    setting.stub.features = [setting.world.features(name, features) for name in names]
+
+
+def test_the_noise_is_that_of_the_cohort_if_every_node_knows_how(setting, session):
+    states(setting)
+    plan = session.plan(FOLLOWS)
+    assert plan.query.features == (Feature.BASE, Feature.COHORT_NOISE)
+    assert plan.query.noise_of_cohort
+    assert "The noise is that of the cohort that answers: the more parties, the less each of them adds." in (
+        plan.sentences()
+    )
+    fixed = session.plan(replace(FOLLOWS, cohort_noise="smallest"))
+    assert fixed.query.features == (Feature.BASE,)
+    assert "The noise is that of the smallest cohort, also if more parties answer." in fixed.sentences()
+    # The guarantee under collusion is the same; against the learner alone more noise hides more.
+    assert plan.cost.epsilon_if_others_collude == fixed.cost.epsilon_if_others_collude
+    assert plan.cost.epsilon > fixed.cost.epsilon
+    # All three have to answer: there is only one cohort, and no other noise.
+    assert session.plan(replace(FOLLOWS, cohort_min=3)).query.features == (Feature.BASE,)
+
+
+@pytest.mark.parametrize("lacking", ["ada", "coordinator", "no statement"])
+def test_without_it_at_one_node_the_noise_is_that_of_the_smallest_cohort_and_the_plan_says_so(
+    setting, session, lacking
+):
+    states(setting, ("bo", "cy") if lacking == "no statement" else tuple(ROWS))
+    older = (Feature.BASE.value, Feature.QUESTION.value)
+    if lacking == "coordinator":
+        setting.stub.own_features = older
+    elif lacking == "ada":
+        setting.stub.features[0] = setting.world.features("ada", older)
+    plan = session.plan(FOLLOWS)
+    assert plan.query.features == (Feature.BASE,)
+    assert not plan.query.noise_of_cohort
+    said = "not every node that is asked states the feature cohort-noise"
+    assert f"The noise is that of the smallest cohort, also if more parties answer: {said}." in plan.sentences()
+
+
+def test_noise_that_cannot_follow_the_cohort_says_why(setting, session):
+    states(setting)
+    options = {"epsilon": Fraction(1), "colluders": 0, "max_rows": 10_000}
+    local = StatisticRequest(SCHEMA, (Flag("smoker"),), local=True, **options)
+    assert session.plan(local).noise_note == ""
+    joint = RadosRequest(SCHEMA, 40, design="dp-feat", sensitive="smoker", joint=True, **options)
+    assert "also if more parties answer: the design dp-feat-joint has no noise for" in session.plan(joint).noise_note
+    assert session.plan(replace(joint, joint=False, epsilon=None)).noise_note == ""
 
 
 @pytest.mark.parametrize(

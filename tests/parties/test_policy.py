@@ -245,20 +245,20 @@ def test_the_query_must_meet_the_partys_cohort_rule(world, cohort_min, honest, o
 
 def test_only_accepted_members_count(world):
     policy = world.policy()
-    check_cohort(policy, world.roster, "ada", ["ada", "bo", "cy"], 2)
+    check_cohort(policy, world.roster, "ada", ["ada", "bo", "cy"], world.query())
     one_stranger = world.policy(accepted_members=[fingerprint(world.party_keys["bo"].public_bytes)])
     with pytest.raises(WireError) as caught:
-        check_cohort(one_stranger, world.roster, "ada", ["ada", "bo", "cy"], 2)
+        check_cohort(one_stranger, world.roster, "ada", ["ada", "bo", "cy"], world.query())
     assert caught.value.code is Code.POLICY_COHORT
     with pytest.raises(WireError):
-        check_cohort(policy, world.roster, "ada", ["ada", "bo", "bo"], 2)
+        check_cohort(policy, world.roster, "ada", ["ada", "bo", "bo"], world.query())
 
 
 def test_a_member_whose_key_changed_is_no_longer_accepted(world):
     policy = world.policy()
     world.party_keys["cy"] = SigningKey.generate("clinics")
     with pytest.raises(WireError):
-        check_cohort(policy, world.roster, "ada", ["ada", "bo", "cy"], 2)
+        check_cohort(policy, world.roster, "ada", ["ada", "bo", "cy"], world.query())
 
 
 def test_a_single_party_cohort_is_possible_if_the_policy_allows_it(world):

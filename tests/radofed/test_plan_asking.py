@@ -217,7 +217,7 @@ def test_honest_parties_are_counted_as_in_a_query():
         counted = ask_cost(request(predicates=("y == 1",), party_rows=(2000,) * parties, honest=honest))
         assert counted.honest_parties == honest
     usual, all_of_them = ask_cost(request("newton")), ask_cost(request("newton", honest=4))
-    assert (usual.honest_parties, all_of_them.honest_parties) == (2, 4)
+    assert (usual.honest_parties, all_of_them.honest_parties) == (3, 4)
     assert all_of_them.statement.epsilon == all_of_them.statement.epsilon_if_others_collude
     assert usual.statement.epsilon < usual.statement.epsilon_if_others_collude
     assert all_of_them.answers[0].noise_sd < usual.answers[0].noise_sd

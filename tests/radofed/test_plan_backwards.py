@@ -78,7 +78,7 @@ def test_the_text_says_what_is_needed_first(capsys):
     arguments, worth = WANTED["moments"]
     assert run(["plan", *arguments, "--worth", worth]) == 0
     assert capsys.readouterr().out.startswith(
-        "What is wanted needs an epsilon of more than 0.32 in total, under collusion. This plan is for 0.33, which may "
+        "What is wanted needs an epsilon of more than 0.26 in total, under collusion. This plan is for 0.27, which may "
         "be too little.\n"
     )
 

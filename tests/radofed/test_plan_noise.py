@@ -1,6 +1,7 @@
 """`rado plan` for the designs with Gaussian noise."""
 
 import json
+import math
 import re
 from fractions import Fraction
 
@@ -129,9 +130,10 @@ def test_moments_are_one_gaussian(capsys):
     squared = moments_squared(Clip(Fraction(3), bias=True), 10, 5 * 2 * 2**10)
     mu = float(squared) ** 0.5 / (found["share_sd"] * 2**0.5)
     assert found["epsilon_if_others_collude"] == pytest.approx(gaussian_epsilon(mu, 1e-6).upper, rel=1e-6)
-    units = found["share_sd"] * 2
-    assert found["noise_sd"] == pytest.approx(units / (10 * 2**20))
-    assert found["product_noise_sd"] == pytest.approx(units / (5 * 2**20))
+    # Of four parties that answer, three add what two of the smallest cohort's would.
+    units = found["share_sd"] * math.sqrt(2 * 4 / 3)
+    assert found["noise_sd"] == pytest.approx(units / (10 * 2**20), rel=1e-6)
+    assert found["product_noise_sd"] == pytest.approx(units / (5 * 2**20), rel=1e-6)
     # 20 edges and 210 products, the bias square left out.
     slots = 3071 // found["slot_bits"]
     assert found["ciphertexts"] == -(-229 // (slots - 1)) + 1

@@ -1,6 +1,5 @@
 """What a plan says that answers are worth at most, against every released number, from the queries themselves."""
 
-import math
 import re
 from fractions import Fraction
 from itertools import combinations, product
@@ -56,7 +55,7 @@ def precisions(query, records, rows, parties):
             each.append(sums(kind.predicates, query.schema, one, bits))
         else:
             each.append(kind.sums(one, bits))
-    noise = kind.noise.deviation(parties) if isinstance(kind, StatisticQuery) else kind.share_sigma * math.sqrt(parties)
+    noise = kind.noise.deviation(parties) if isinstance(kind, StatisticQuery) else kind.shares.deviation(parties)
     return rows * np.array(each, dtype=np.float64).var(axis=0) / noise**2
 
 
@@ -187,6 +186,6 @@ def test_one_coordinate_of_a_gradient_may_have_all_its_length(d):
     exact = worth_of(precisions(plan.query, records, sum(ROWS), len(ROWS)), sum(ROWS)).max()
     assert exact == pytest.approx(cost.signal.worth, rel=1e-9)
     assert exact <= cost.signal.worth * (1 + 1e-12)
-    noise = plan.query.kind.share_sigma * math.sqrt(len(ROWS)) / 2 ** (plan.query.encoding.fraction_bits + WEIGHT_BITS)
+    noise = plan.query.kind.shares.deviation(len(ROWS)) / 2 ** (plan.query.encoding.fraction_bits + WEIGHT_BITS)
     mean_square = sum(ROWS) / (1 + d * noise**2 / (0.5**2 * sum(ROWS)))
     assert exact > mean_square * (1 + 1e-9)

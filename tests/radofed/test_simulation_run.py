@@ -199,7 +199,7 @@ def test_noise_is_within_the_epsilon_that_was_asked_for(table):
     assert result.privacy.epsilon_if_others_collude > 1.99
     assert (first.distribution.rado_noise > 0).all()
     assert result.federation.colluders == 1
-    assert result.federation.honest_parties == 2
+    assert result.federation.honest_parties == 3
 
 
 def test_two_parties_have_no_colluders(table):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from numpy.typing import NDArray
 
 from dpcore.paillier.masks import PRIME, CohortAttempt, cohort_mask, pad, polynomial, tag_mask
 from dpcore.paillier.packing import pack
@@ -60,17 +61,22 @@ class Coalition:
     foreign: set[bytes] = field(default_factory=set)
     _mask_keys: dict[bytes, tuple[str, bytes, int]] = field(default_factory=dict)
     _masked: dict[tuple[str, bytes, int], _Masked] = field(default_factory=dict)
+    top_ups: dict[tuple[str, bytes, int], NDArray[np.int64]] = field(default_factory=dict)
+    """What each party added last to its noise, where it added any, by its name and attempt."""
     _coefficients: dict[Attempt, dict[int, str]] = field(default_factory=dict)
 
     def observed(self, real: Callable[..., Iterator[bytes]]) -> Callable[..., Iterator[bytes]]:
         """`masked_chunks`, which notes what it masks."""
 
-        def masked(opened, values, chunks, *, own_name, own_key, acceptances, cohort_digest, alpha):
+        def masked(opened, values, chunks, *, own_name, own_key, acceptances, cohort_digest, alpha, top_up=None):
             own = next(each for each in acceptances if each.party == own_name)
-            said = _Masked(opened, values.copy(), own_name, own_key, acceptances, cohort_digest, alpha)
+            whole = values.copy() if top_up is None else values + top_up
+            if top_up is not None:
+                self.top_ups[own_name, opened.query_id, own.attempt] = top_up
+            said = _Masked(opened, whole, own_name, own_key, acceptances, cohort_digest, alpha)
             self._masked[own_name, opened.query_id, own.attempt] = said
             names = {"own_name": own_name, "own_key": own_key, "acceptances": acceptances}
-            return real(opened, values, chunks, **names, cohort_digest=cohort_digest, alpha=alpha)
+            return real(opened, values, chunks, **names, cohort_digest=cohort_digest, alpha=alpha, top_up=top_up)
 
         return masked
 

@@ -8,6 +8,7 @@ from tests.structure.sources import modules
 MOST_FILES = 8
 KINDS = {
     *("RadosQuery", "MomentsQuery", "ClassMomentsQuery", "StatisticQuery", "GradientQuery", "ClassGradientQuery"),
+    *("LabelMomentsQuery", "NumberMomentsQuery", "NumberGradientQuery", "HazardGradientQuery"),
     *("PlainDesign", "DpFeatDesign", "JointDesign", "FixedSupportDesign", "GaussianDesign"),
     *("RadosRequest", "MomentsRequest", "StatisticRequest", "GradientRequest"),
 }

@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from dpcore.accounting.cohorts import Cohorts
 from dpcore.accounting.local_response import LocalResponse
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares
 from dpcore.numbers.fixed_point import ONE, plan_encoding
@@ -24,7 +25,7 @@ from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.schema import Classes, Schema
 from tests.federation.party import World
 from wire.binding import Binding, OpeningSecret
-from wire.query import Query
+from wire.query import Feature, Query
 
 SCHEMA = Schema.from_toml("""
 schema_version = 1
@@ -168,6 +169,12 @@ def every_query(world: World) -> dict[str, Query]:
         ),
         "moments of an epoch": _query(world, kinds()["moments"], epoch="2026-11"),
         "moments after a quorum": _query(world, kinds()["moments"], quorum_wait_s=20),
+        "moments for the cohort": _query(
+            world,
+            replace(kinds()["moments"], among=Cohorts(3, 2, 3)),
+            noise_of_cohort=True,
+            features=(Feature.BASE.value, Feature.COHORT_NOISE.value),
+        ),
         "moments for a purpose": _query(world, kinds()["moments"], purpose="Study 17"),
     }
 

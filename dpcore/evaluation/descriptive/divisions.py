@@ -6,8 +6,11 @@ facts prove it (dpcore.predicates.disjoint).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import pairwise
 from typing import assert_never
+
+import numpy as np
 
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.private_histograms import Cells
@@ -17,6 +20,7 @@ from dpcore.predicates.expressions import (
     And,
     Equals,
     Flag,
+    LabelAtLeast,
     LabelClass,
     LabelIs,
     NonNegative,
@@ -29,12 +33,16 @@ from dpcore.records.features import (
     BooleanFeature,
     CategoryFeature,
     Classes,
+    Count,
+    EventTime,
     Group,
     Label,
     Limit,
+    Number,
     RealFeature,
     ThresholdFeature,
     nearest,
+    value_text,
 )
 from dpcore.records.schema import Schema
 
@@ -96,7 +104,7 @@ def division_of(schema: Schema, text: str, edges: Edges | None = None) -> Divisi
     if text in groups:
         return _of_group(groups[text], edges or {})
     if text == label_name(schema):
-        return _of_label(schema)
+        return _of_label(schema, edges or {})
     if not _OPERATORS & set(text):
         raise ConfigurationError(
             f"schema {schema.name!r} has no column {text!r}; {nearest(text, column_names(schema))}; or write a "
@@ -148,7 +156,7 @@ def _at_least(feature: RealFeature, value: int) -> Predicate:
     return NonNegative(Affine(((feature.name, ONE),), -value))
 
 
-def _of_label(schema: Schema) -> Division:
+def _of_label(schema: Schema, edges: Edges) -> Division:
     name, label = label_name(schema), schema.label
     match label:
         case Label():
@@ -156,8 +164,31 @@ def _of_label(schema: Schema) -> Division:
             return Division(name, (positive, negative), (LabelIs(True), LabelIs(False)))
         case Classes():
             return Division(name, label.values, tuple(map(LabelClass, label.values)))
+        case EventTime():
+            return Division(name, ("event", "no event"), (LabelIs(True), LabelIs(False)))
+        case Number() | Count():
+            return Division(name, *_label_ranges(label, edges.get(name)))
         case _:
             assert_never(label)
+
+
+def _label_ranges(
+    label: Number | Count, edges: Sequence[Limit] | None
+) -> tuple[tuple[str, ...], tuple[Predicate, ...]]:
+    """As `ranges`, of a label in its units. Raises ConfigurationError for edges that do not ascend within bounds."""
+    if edges is None:
+        evenly = label.in_units(np.linspace(-1.0, 1.0, USUAL_RANGES + 1)[1:-1])
+        inner = sorted({float(f"{value:.4g}") for value in (np.ceil(evenly) if isinstance(label, Count) else evenly)})
+    else:
+        inner = [float(edge) for edge in edges]
+    lowest, highest = label.in_units(np.array([-1.0, 1.0])).tolist()
+    if not inner or any(high <= low for low, high in pairwise((lowest, *inner, highest))):
+        raise ConfigurationError(f"edges of {label.column!r} must ascend, between {lowest:g} and {highest:g}")
+    words = [value_text(value) for value in inner]
+    names = (f"below {words[0]}", *(f"{low} to below {high}" for low, high in pairwise(words)), f"{words[-1]} or more")
+    ends: list[Predicate] = [LabelAtLeast(Fraction(value)) for value in inner]
+    within = [And((low, Not(high))) for low, high in pairwise(ends)]
+    return names, (Not(ends[0]), *within, ends[-1])
 
 
 def met(first: Predicate, second: Predicate) -> Predicate:

@@ -9,6 +9,8 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.accounting.cohorts import Cohorts
+from dpcore.accounting.noise_shares import GaussianShares
 from dpcore.accounting.protection import CountProtection, Protection, Scope, Setting, Unprotected
 from dpcore.errors import PlanError
 from dpcore.numbers.rationals import check_rational
@@ -102,6 +104,18 @@ class RadoDesign(ABC):
     def noise_bound(self, rows: int, parties: int, values: int) -> int:
         """A bound that the noise on `values` totals exceeds with probability at most 2^-64. rows: of all parties."""
         return 0
+
+    @property
+    def shares(self) -> GaussianShares | None:
+        """The shares of noise that parties add to values of the total; None for other noise, or none."""
+        return None
+
+    def following(self, cohorts: Cohorts) -> Self:
+        """The same design with the noise of the cohort that answers, of these. Raises PlanError."""
+        raise PlanError(
+            f"the design {self.name} has no noise for the cohort that answers, of {cohorts.smallest} parties or more: "
+            "ask for that of the smallest cohort"
+        )
 
     @property
     def is_calibrated(self) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.accounting.dp_feat import truncation
-from dpcore.accounting.noise_shares import joint_squared
+from dpcore.accounting.noise_shares import GaussianShares, joint_squared
 from dpcore.accounting.protection import CountProtection, GaussianProtection, Scope, Setting
 from dpcore.errors import PlanError
 from dpcore.numbers.distributions import binomial_distribution
@@ -194,6 +194,11 @@ class JointDesign(RadoDesign):
         """See `RadoDesign`."""
         share = discrete_gaussian(self.share_sigma, len(sums) * len(self.coordinates), random)
         sums[:, list(self.coordinates)] += share.reshape(len(sums), -1)
+
+    @property
+    def shares(self) -> GaussianShares:
+        """See `RadoDesign`: they do not follow the cohort."""
+        return GaussianShares(self.share_sigma)
 
     def noise_bound(self, rows: int, parties: int, values: int) -> int:
         """See `RadoDesign`."""

@@ -2,21 +2,21 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.accounting.noise_shares import edge_squared, secret_coin_squared
+from dpcore.accounting.cohorts import Cohorts
+from dpcore.accounting.noise_shares import GaussianShares, edge_squared, secret_coin_squared
 from dpcore.accounting.protection import GaussianProtection, Scope, Setting
 from dpcore.errors import PlanError
 from dpcore.numbers.rationals import lower_digits
 from dpcore.rados.designs.base import RadoDesign, check_fraction
 from dpcore.rados.distribution import RadoDistribution
 from dpcore.rados.support import check_support, pooled_inclusion
-from dpcore.randomness.noise import check_share, discrete_gaussian, tail_bound
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.clipping import Clip
 
@@ -61,11 +61,22 @@ class GaussianDesign(RadoDesign):
     """The standard deviation of each party's share of the noise, as in `JointDesign`."""
     fraction: Fraction | None = None
     """None draws uniform signatures; otherwise each party draws round(fraction m_p) of its records for each rado."""
+    among: Cohorts | None = field(default=None, kw_only=True)
+    """The cohorts that the noise follows; share_sigma is that of the smallest one."""
 
     def __post_init__(self) -> None:
         if self.fraction is not None:
             check_fraction(self.fraction)
-        check_share(self.share_sigma)
+        _ = self.shares
+
+    @property
+    def shares(self) -> GaussianShares:
+        """See `RadoDesign`. Raises PlanError if they are not counted."""
+        return GaussianShares(self.share_sigma, self.among)
+
+    def following(self, cohorts: Cohorts) -> Self:
+        """See `RadoDesign`."""
+        return replace(self, among=cohorts)
 
     def words(self) -> str:
         """See `RadoDesign`."""
@@ -83,11 +94,11 @@ class GaussianDesign(RadoDesign):
 
     def add_noise(self, sums: NDArray[np.int64], random: RandomSource) -> None:
         """See `RadoDesign`."""
-        sums += discrete_gaussian(self.share_sigma, sums.size, random).reshape(sums.shape)
+        sums += self.shares.draw(sums.size, random).reshape(sums.shape)
 
     def noise_bound(self, rows: int, parties: int, values: int) -> int:
         """See `RadoDesign`."""
-        return tail_bound(self.share_sigma, parties, values)
+        return self.shares.tail_bound(parties, values)
 
     def with_noise(self, sigma: int) -> Self:
         """See `RadoDesign`."""
@@ -95,7 +106,7 @@ class GaussianDesign(RadoDesign):
 
     def distribution(self, d: int, party_rows: Sequence[int], fraction_bits: int) -> RadoDistribution:
         """See `RadoDesign`."""
-        noise = np.full(d, len(party_rows) * float(self.share_sigma) ** 2 * 4.0**-fraction_bits)
+        noise = np.full(d, float(self.shares.variance(len(party_rows))) * 4.0**-fraction_bits)
         if self.fraction is None:
             return RadoDistribution(rado_noise=noise)
         return RadoDistribution(
@@ -122,9 +133,11 @@ class GaussianDesign(RadoDesign):
         honest, values = setting.honest_parties, rados * setting.d
         if self.fraction is None:
             squared = secret_coin_squared(self.clip, setting.fraction_bits)
-            return GaussianProtection(self.scope, honest, self.share_sigma, squared, values, rados)
+            return GaussianProtection(self.scope, honest, self.share_sigma, squared, values, rados, cohorts=self.among)
         squared = edge_squared(self.clip, setting.fraction_bits)
-        return _SampledProtection(self.scope, honest, self.share_sigma, squared, values, rados, self.fraction)
+        return _SampledProtection(
+            self.scope, honest, self.share_sigma, squared, values, rados, self.fraction, cohorts=self.among
+        )
 
 
 @dataclass(frozen=True)

@@ -20,15 +20,20 @@ from dpcore.records.features.described import (
     Missing,
     Policy,
 )
+from dpcore.records.features.described_label import DescribedLabel
+from dpcore.records.features.event_time import EventTime
 from dpcore.records.features.labels import (
     LABEL_TYPES,
     Classes,
-    DescribedLabel,
     Label,
     Target,
+    event_time,
+    measured,
     several_classes,
     two_classes,
+    with_value,
 )
+from dpcore.records.features.measured_labels import Count, Number
 from dpcore.records.features.real import RealFeature
 from dpcore.records.features.threshold import ThresholdFeature
 from dpcore.records.texts import (
@@ -92,7 +97,7 @@ def build(kind: Callable[..., T], table: Mapping[str, Any], path: str) -> T:
 def plain(part: Feature | Target) -> dict[str, Any]:
     """A part of a schema as plain values: tuples as lists, None if a field is not set, but no `unreadable` then."""
     values = {field.name: getattr(part, field.name) for field in fields(part)}
-    if values.get("unreadable", "") is None:  # version 1 has no such field
+    if not isinstance(part, DescribedLabel) and values.get("unreadable", "") is None:  # version 1 has no such field
         del values["unreadable"]
     listed = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
     if isinstance(part, DescribedLabel):
@@ -114,20 +119,24 @@ def build_label(table: Mapping[str, Any]) -> Target:
 
 __all__ = [
     "FEATURE_TYPES",
+    "LABEL_TYPES",
     "TRIMMED",
     "BooleanFeature",
     "Bound",
     "CategoryFeature",
     "Classes",
     "Comparison",
+    "Count",
     "DateFeature",
     "Day",
     "DescribedFeature",
+    "EventTime",
     "Feature",
     "Group",
     "Label",
     "Limit",
     "Missing",
+    "Number",
     "Policy",
     "RealFeature",
     "SchemaFieldError",
@@ -137,11 +146,14 @@ __all__ = [
     "build_label",
     "close_match",
     "day_of",
+    "event_time",
     "in_form",
+    "measured",
     "nearest",
     "plain",
     "require_name",
     "several_classes",
     "two_classes",
     "value_text",
+    "with_value",
 ]

@@ -255,7 +255,7 @@ class Day:
 Bound = Fraction | Day
 """What a predicate compares a number or a date with. A fraction beside dates is in days after 1970-01-01."""
 
-FIRST_VERSION, SCHEMA_VERSION = 1, 4
+FIRST_VERSION, SCHEMA_VERSION = 1, 5
 """The versions of schemas that this version reads and writes."""
 
 

@@ -1,31 +1,35 @@
-"""Labels: the column to predict. A label describes itself, as a feature does: its fields, and what its cells mean.
+"""Labels of classes, and all types of labels by name.
 
-A type of label is a class here. What needs one type asks for it by `two_classes` or `several_classes`, which refuse the
-others: no query and no estimator computes something else in silence.
+What needs one type asks for it by `two_classes`, `several_classes` or `measured`, which refuse the others: no query and
+no estimator computes something else in silence.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpcore.errors import SchemaError
 from dpcore.numbers.fixed_point import Mask
+from dpcore.records.coding import SIGNS, Coding, class_codes
 from dpcore.records.features.described import (
     FIRST_VERSION,
     CellError,
+    Cells,
     Changed,
     MissingLabel,
     Policy,
     Tally,
     Texts,
     alike,
+    as_texts,
     for_missing,
     look_up,
 )
+from dpcore.records.features.described_label import LABEL_POLICIES, DescribedLabel, EncodedLabel
+from dpcore.records.features.event_time import EventTime
+from dpcore.records.features.measured_labels import Count, Number
 from dpcore.records.texts import (
     Form,
     SchemaFieldError,
@@ -41,60 +45,6 @@ MOST_CLASSES = 100
 
 _EITHER = " | "
 """Between the texts of a class, in its name."""
-_POLICIES = ("refuse", "zero-vector")
-
-
-@dataclass(frozen=True)
-class EncodedLabel:
-    """Labels of rows."""
-
-    codes: NDArray[np.int8]
-    """(m,), undefined where dropped."""
-    dropped: Mask
-    """(m,)."""
-    tally: Tally
-    """Of what policies changed."""
-
-
-class DescribedLabel(ABC):
-    """What other modules ask of a label, whatever its type."""
-
-    type: ClassVar[str]
-    """Its name in a schema."""
-    has_type_field: ClassVar[bool]
-    """Whether a schema writes the type: the first type has no such field."""
-    compared: ClassVar[tuple[tuple[str, ...], ...]]
-    """Lists of texts that cells are compared with: no text of them may be in the other, or twice in one."""
-    column: str
-
-    @property
-    @abstractmethod
-    def version(self) -> int:
-        """The first version of schemas that has it."""
-
-    @property
-    @abstractmethod
-    def versioned_key(self) -> str:
-        """The field that needs a version after the first."""
-
-    @property
-    @abstractmethod
-    def classes(self) -> int:
-        """0 if a label is -1 or +1; else the number of classes, whose codes count from 0."""
-
-    @property
-    @abstractmethod
-    def words(self) -> str:
-        """What it is, in a few words."""
-
-    @property
-    @abstractmethod
-    def policies(self) -> tuple[Policy, ...]:
-        """What the schema does with its unusual cells, empty ones first."""
-
-    @abstractmethod
-    def encode(self, cells: Texts, form: Form) -> EncodedLabel:
-        """The labels of cells, whose texts are in this form. Raises CellError if a policy refuses a cell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +56,7 @@ class Label(DescribedLabel):
     compared: ClassVar[tuple[tuple[str, ...], ...]] = (("positive", "negative"),)
     version: ClassVar[int] = FIRST_VERSION
     versioned_key: ClassVar[str] = "positive"
-    classes: ClassVar[int] = 0
+    coding: ClassVar[Coding] = SIGNS
     words: ClassVar[str] = "two classes"
     column: str
     positive: tuple[str, ...]
@@ -124,7 +74,7 @@ class Label(DescribedLabel):
             negative = tuple(sorted(require_texts("label.negative", self.negative)))
             require_disjoint("label.positive", positive, negative, "positive and negative")
             settle(self, negative=negative)
-        require_choice("label.missing", self.missing, _POLICIES)
+        require_choice("label.missing", self.missing, LABEL_POLICIES)
 
     @property
     def policies(self) -> tuple[Policy, ...]:
@@ -138,8 +88,9 @@ class Label(DescribedLabel):
         positive = _EITHER.join(self.positive)
         return (f"not {positive}" if self.negative is None else _EITHER.join(self.negative)), positive
 
-    def encode(self, cells: Texts, form: Form) -> EncodedLabel:
+    def encode(self, columns: Sequence[Cells], form: Form) -> EncodedLabel:
         """-1 or +1."""
+        cells = as_texts(self.column, columns[0])
         meaning = {form(text): 1 for text in self.positive} | {form(text): 0 for text in self.negative or ()}
         codes, missing = look_up(cells, meaning), cells.codes < 0
         dropped = codes < 0 if self.negative is not None else missing
@@ -174,13 +125,13 @@ class Classes(DescribedLabel):
         if not 2 <= len(values) <= MOST_CLASSES:
             raise SchemaFieldError("label.values", f"has {len(values)} classes; list 2 to {MOST_CLASSES}")
         settle(self, values=values)
-        require_choice("label.missing", self.missing, _POLICIES)
-        require_choice("label.unlisted", self.unlisted, _POLICIES)
+        require_choice("label.missing", self.missing, LABEL_POLICIES)
+        require_choice("label.unlisted", self.unlisted, LABEL_POLICIES)
 
     @property
-    def classes(self) -> int:
-        """k, the number of values."""
-        return len(self.values)
+    def coding(self) -> Coding:
+        """The place of a class among the values."""
+        return class_codes(len(self.values))
 
     @property
     def words(self) -> str:
@@ -193,8 +144,9 @@ class Classes(DescribedLabel):
         unlisted = Policy("unlisted", self.unlisted, "unlisted", "not among the values of the schema's label")
         return for_missing(self.missing), unlisted
 
-    def encode(self, cells: Texts, form: Form) -> EncodedLabel:
+    def encode(self, columns: Sequence[Cells], form: Form) -> EncodedLabel:
         """The place of each cell's text among the values."""
+        cells = as_texts(self.column, columns[0])
         meaning = {form(text): place for place, text in enumerate(self.values)}
         codes, missing = look_up(cells, meaning), cells.codes < 0
         dropped = codes < 0
@@ -215,9 +167,9 @@ def _tally(column: str, cells: Texts, missing: Mask, dropped: Mask, meaning: Map
     return Tally(column, int(np.count_nonzero(missing)), 0, unlisted.count, alike(cells, unlisted, meaning))
 
 
-Target = Label | Classes
+Target = Label | Classes | Number | Count | EventTime
 """The label of a schema, of any type."""
-LABEL_TYPES: Mapping[str, type[Label | Classes]] = {Label.type: Label, Classes.type: Classes}
+LABEL_TYPES: Mapping[str, type[Target]] = {kind.type: kind for kind in (Label, Classes, Number, Count, EventTime)}
 
 
 def two_classes(target: Target, what: str) -> Label:
@@ -232,6 +184,25 @@ def several_classes(target: Target, what: str) -> Classes:
     if not isinstance(target, Classes):
         raise _other(target, what, 'a label of several classes (type = "classes")')
     return target
+
+
+def measured(target: Target, what: str) -> Number | Count:
+    """The label, if it is a number or a count. Raises SchemaError for another, which `what` does not take."""
+    if not isinstance(target, Number | Count):
+        raise _other(target, what, 'a label that is a number or a count (type = "number" or "count")')
+    return target
+
+
+def event_time(target: Target, what: str) -> EventTime:
+    """The label, if it is a time to an event. Raises SchemaError for another, which `what` does not take."""
+    if not isinstance(target, EventTime):
+        raise _other(target, what, 'a label that is a time to an event (type = "event")')
+    return target
+
+
+def with_value(target: Target, what: str) -> Number | Count | EventTime:
+    """The label, if its coding has a value t. Raises SchemaError for another, which `what` does not take."""
+    return target if isinstance(target, EventTime) else measured(target, what)
 
 
 def _other(target: Target, what: str, needed: str) -> SchemaError:

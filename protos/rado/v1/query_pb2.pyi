@@ -52,9 +52,17 @@ class _LossEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeW
     """log(1 + exp(-z))."""
     LOSS_HINGE: _Loss.ValueType  # 2
     """max(0, 1 - z)."""
+    LOSS_SQUARED: _Loss.ValueType  # 3
+    """(z - t)^2 / 2, of a label that is a number or a count and its t in [-1, 1]; z = theta . x of the record."""
+    LOSS_POISSON: _Loss.ValueType  # 4
+    """exp(z + log exposure) - y z, of a label that is a count y."""
+    LOSS_HAZARDS: _Loss.ValueType  # 5
+    """The negative log likelihood of proportional hazards in discrete time, of a label that is a time to an event: theta
+    begins with the baseline of each interval, in units of interval_weight.
+    """
 
 class Loss(_Loss, metaclass=_LossEnumTypeWrapper):
-    """Loss names a convex loss of the margin."""
+    """Loss names a convex loss of the margin, or of a number or a count."""
 
 LOSS_UNSPECIFIED: Loss.ValueType  # 0
 """Never valid."""
@@ -62,6 +70,14 @@ LOSS_LOGISTIC: Loss.ValueType  # 1
 """log(1 + exp(-z))."""
 LOSS_HINGE: Loss.ValueType  # 2
 """max(0, 1 - z)."""
+LOSS_SQUARED: Loss.ValueType  # 3
+"""(z - t)^2 / 2, of a label that is a number or a count and its t in [-1, 1]; z = theta . x of the record."""
+LOSS_POISSON: Loss.ValueType  # 4
+"""exp(z + log exposure) - y z, of a label that is a count y."""
+LOSS_HAZARDS: Loss.ValueType  # 5
+"""The negative log likelihood of proportional hazards in discrete time, of a label that is a time to an event: theta
+begins with the baseline of each interval, in units of interval_weight.
+"""
 Global___Loss: typing_extensions.TypeAlias = Loss
 
 class _Part:
@@ -532,6 +548,9 @@ class PredicateNode(google.protobuf.message.Message):
     ALL_OF_FIELD_NUMBER: builtins.int
     ANY_OF_FIELD_NUMBER: builtins.int
     LABEL_CLASS_FIELD_NUMBER: builtins.int
+    LABEL_AT_LEAST_FIELD_NUMBER: builtins.int
+    LABEL_ABOVE_FIELD_NUMBER: builtins.int
+    LABEL_SHARE_FIELD_NUMBER: builtins.int
     constant: builtins.bool
     """1 or 0, whatever the record."""
     label_is_positive: builtins.bool
@@ -542,6 +561,8 @@ class PredicateNode(google.protobuf.message.Message):
     """One minus the value of the node at this place, which is before this one."""
     label_class: builtins.int
     """Whether the label is the class at this place among the values of a label of several classes."""
+    label_share: builtins.bool
+    """(1 + t) / 2 of a label that is a number or a count: 0 at its lower bound and 1 at its upper one. Always true."""
     @property
     def equals(self) -> Global___CategoryTest:
         """A category feature's value."""
@@ -570,6 +591,14 @@ class PredicateNode(google.protobuf.message.Message):
     def any_of(self) -> Global___Operands:
         """The largest of the operands: logical or."""
 
+    @property
+    def label_at_least(self) -> Global___Rational:
+        """A label that is a number or a count >= bound, in the label's units."""
+
+    @property
+    def label_above(self) -> Global___Rational:
+        """A label that is a number or a count > bound, in the label's units."""
+
     def __init__(
         self,
         *,
@@ -585,10 +614,13 @@ class PredicateNode(google.protobuf.message.Message):
         all_of: Global___Operands | None = ...,
         any_of: Global___Operands | None = ...,
         label_class: builtins.int = ...,
+        label_at_least: Global___Rational | None = ...,
+        label_above: Global___Rational | None = ...,
+        label_share: builtins.bool = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["above", b"above", "all_of", b"all_of", "any_of", b"any_of", "at_least", b"at_least", "clipped", b"clipped", "complement", b"complement", "constant", b"constant", "equals", b"equals", "flag", b"flag", "label_class", b"label_class", "label_is_positive", b"label_is_positive", "node", b"node", "non_negative", b"non_negative"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["above", b"above", "all_of", b"all_of", "any_of", b"any_of", "at_least", b"at_least", "clipped", b"clipped", "complement", b"complement", "constant", b"constant", "equals", b"equals", "flag", b"flag", "label_class", b"label_class", "label_is_positive", b"label_is_positive", "node", b"node", "non_negative", b"non_negative"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["node", b"node"]) -> typing.Literal["constant", "label_is_positive", "flag", "equals", "at_least", "above", "non_negative", "clipped", "complement", "all_of", "any_of", "label_class"] | None: ...
+    def HasField(self, field_name: typing.Literal["above", b"above", "all_of", b"all_of", "any_of", b"any_of", "at_least", b"at_least", "clipped", b"clipped", "complement", b"complement", "constant", b"constant", "equals", b"equals", "flag", b"flag", "label_above", b"label_above", "label_at_least", b"label_at_least", "label_class", b"label_class", "label_is_positive", b"label_is_positive", "label_share", b"label_share", "node", b"node", "non_negative", b"non_negative"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["above", b"above", "all_of", b"all_of", "any_of", b"any_of", "at_least", b"at_least", "clipped", b"clipped", "complement", b"complement", "constant", b"constant", "equals", b"equals", "flag", b"flag", "label_above", b"label_above", "label_at_least", b"label_at_least", "label_class", b"label_class", "label_is_positive", b"label_is_positive", "label_share", b"label_share", "node", b"node", "non_negative", b"non_negative"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["node", b"node"]) -> typing.Literal["constant", "label_is_positive", "flag", "equals", "at_least", "above", "non_negative", "clipped", "complement", "all_of", "any_of", "label_class", "label_at_least", "label_above", "label_share"] | None: ...
 
 Global___PredicateNode: typing_extensions.TypeAlias = PredicateNode
 
@@ -693,11 +725,16 @@ class GradientQuery(google.protobuf.message.Message):
     CLIP_FIELD_NUMBER: builtins.int
     SHARE_SIGMA_FIELD_NUMBER: builtins.int
     BASIS_FIELD_NUMBER: builtins.int
+    INTERVAL_WEIGHT_FIELD_NUMBER: builtins.int
     loss: Global___Loss.ValueType
     """The loss."""
     share_sigma: builtins.int
     """Standard deviation of each party's discrete Gaussian share of the noise on each coordinate, in units of
     2^-(fraction_bits + 12); at least 3.
+    """
+    interval_weight: builtins.int
+    """With LOSS_HAZARDS, how much an interval weighs in a record's gradient, beside its coordinates: 1 to 64; else 0. The
+    unit of share_sigma is then 2^-(fraction_bits + 18).
     """
     @property
     def theta(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
@@ -723,9 +760,10 @@ class GradientQuery(google.protobuf.message.Message):
         clip: Global___Rational | None = ...,
         share_sigma: builtins.int = ...,
         basis: collections.abc.Iterable[builtins.int] | None = ...,
+        interval_weight: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["clip", b"clip"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["basis", b"basis", "clip", b"clip", "loss", b"loss", "share_sigma", b"share_sigma", "theta", b"theta"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["basis", b"basis", "clip", b"clip", "interval_weight", b"interval_weight", "loss", b"loss", "share_sigma", b"share_sigma", "theta", b"theta"]) -> None: ...
 
 Global___GradientQuery: typing_extensions.TypeAlias = GradientQuery
 
@@ -999,6 +1037,7 @@ class Query(google.protobuf.message.Message):
     FEATURE_MAP_FIELD_NUMBER: builtins.int
     PURPOSE_FIELD_NUMBER: builtins.int
     EPOCH_FIELD_NUMBER: builtins.int
+    NOISE_OF_COHORT_FIELD_NUMBER: builtins.int
     federation: builtins.str
     """The federation's name."""
     learner: builtins.str
@@ -1042,6 +1081,10 @@ class Query(google.protobuf.message.Message):
     epoch: builtins.str
     """The epoch of rows that it is about, by its name: 1 to 40 letters, digits, '.', '_', ':' or '-'. A party answers as if
     it had no other rows. Absent for all rows.
+    """
+    noise_of_cohort: builtins.bool
+    """Whether the noise is that of the cohort that answers: a share is first for max_parties, and a party adds a top-up
+    once it has verified a smaller cohort. Otherwise every share is for cohort_min. With the feature "cohort-noise".
     """
     @property
     def rados(self) -> Global___RadosQuery:
@@ -1122,9 +1165,10 @@ class Query(google.protobuf.message.Message):
         feature_map: Global___FeatureMap | None = ...,
         purpose: builtins.str = ...,
         epoch: builtins.str | None = ...,
+        noise_of_cohort: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_epoch", b"_epoch", "binding", b"binding", "delta", b"delta", "encoding", b"encoding", "epoch", b"epoch", "feature_map", b"feature_map", "gradient", b"gradient", "held_back", b"held_back", "kind", b"kind", "moments", b"moments", "paillier_key", b"paillier_key", "rados", b"rados", "statistic", b"statistic"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_epoch", b"_epoch", "answer_within_s", b"answer_within_s", "binding", b"binding", "cohort_min", b"cohort_min", "created_at_unix_s", b"created_at_unix_s", "delta", b"delta", "encoding", b"encoding", "epoch", b"epoch", "feature_map", b"feature_map", "features", b"features", "federation", b"federation", "gradient", b"gradient", "held_back", b"held_back", "honest_parties", b"honest_parties", "kind", b"kind", "learner", b"learner", "max_attempts", b"max_attempts", "max_parties", b"max_parties", "max_rows", b"max_rows", "moments", b"moments", "nonce", b"nonce", "not_after_unix_s", b"not_after_unix_s", "paillier_key", b"paillier_key", "prepare_within_s", b"prepare_within_s", "purpose", b"purpose", "quorum_wait_s", b"quorum_wait_s", "rados", b"rados", "roster_version", b"roster_version", "schema", b"schema", "schema_digest", b"schema_digest", "statistic", b"statistic", "upload_within_s", b"upload_within_s"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_epoch", b"_epoch", "answer_within_s", b"answer_within_s", "binding", b"binding", "cohort_min", b"cohort_min", "created_at_unix_s", b"created_at_unix_s", "delta", b"delta", "encoding", b"encoding", "epoch", b"epoch", "feature_map", b"feature_map", "features", b"features", "federation", b"federation", "gradient", b"gradient", "held_back", b"held_back", "honest_parties", b"honest_parties", "kind", b"kind", "learner", b"learner", "max_attempts", b"max_attempts", "max_parties", b"max_parties", "max_rows", b"max_rows", "moments", b"moments", "noise_of_cohort", b"noise_of_cohort", "nonce", b"nonce", "not_after_unix_s", b"not_after_unix_s", "paillier_key", b"paillier_key", "prepare_within_s", b"prepare_within_s", "purpose", b"purpose", "quorum_wait_s", b"quorum_wait_s", "rados", b"rados", "roster_version", b"roster_version", "schema", b"schema", "schema_digest", b"schema_digest", "statistic", b"statistic", "upload_within_s", b"upload_within_s"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_epoch", b"_epoch"]) -> typing.Literal["epoch"] | None: ...
     @typing.overload

@@ -1,9 +1,16 @@
-"""`rado learner describe|crosstab|compare|correlate`: statistics of the parties' rows, each by one release."""
+"""`rado learner describe|crosstab|compare|correlate|survival`: statistics of the parties' rows, each by one release."""
 
 from typing import TYPE_CHECKING
 
 from dpcore.declared import declarations, first_changed
-from learner.inquiry_options import CompareOptions, CorrelateOptions, CrosstabOptions, DescribeOptions, InquiryOptions
+from learner.inquiry_options import (
+    CompareOptions,
+    CorrelateOptions,
+    CrosstabOptions,
+    DescribeOptions,
+    InquiryOptions,
+    SurvivalOptions,
+)
 from radobase.printing import columns, in_lines
 from radofed.cli.learner.sessions import asked_federation, question_result
 from radofed.cli.output import Output, Result
@@ -41,6 +48,16 @@ def compare(output: Output, options: CompareOptions) -> Result:
 
     Asks one batch. Prints each group's figures, and the differences from one group, with intervals and p-values that
     count noise and sample.
+    """
+    return _answered(output, options)
+
+
+def survival(output: Output, options: SurvivalOptions) -> Result:
+    """Estimate survival over the parties' rows, whose label is a time to an event, also by group.
+
+    Asks one batch: in which interval each row's time ends, and whether by the event. Prints the curve with numbers at
+    risk and intervals, the median and the restricted mean, and of several groups a log-rank test whose p-value counts
+    the noise.
     """
     return _answered(output, options)
 

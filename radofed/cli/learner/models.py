@@ -21,11 +21,11 @@ from radofed.cli.output import Output, Result
 from wire.request_fields import ADAPTIVE, CONFIDENCE, DELTA_OR_ZERO, LOCAL, NOISE_RATE, AskOptions, TrainOptions
 
 if TYPE_CHECKING:
+    from dpcore.evaluation.class_evaluation import ClassEvaluation
     from dpcore.evaluation.evaluation import Evaluation
-    from dpcore.records.features import Classes
-    from dpcore.records.schema import Schema
     from learner.federation import BudgetedOracle, Federation
-    from learner.model import Errors, Model, Predictions
+    from learner.model import Model, Predictions
+    from learner.scoring import Scoring
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ def train(output: Output, options: TrainOptions) -> Result:
 
 def _train_by_queries(output: Output, name: str, options: TrainOptions, file: Path) -> Result:
     """Train the estimator `name` by queries over the schema of a file."""
-    from learner.training import AskedTraining
+    from learner.training import AskedTraining, warning_of
     from radobase.schema_files import load_schema
     from radofed.planning.asked_queries import ask_whole
 
@@ -107,7 +107,7 @@ def _train_by_queries(output: Output, name: str, options: TrainOptions, file: Pa
     model, found = trained.model, trained.oracle.answers
     answers = len(found)
     rows = max(sum(answer.party_rows.values()) for answer in found)
-    data = {**_saved(output, model, trained.estimator, to), "answers": answers}
+    data = {**_saved(output, model, trained.estimator, warning_of(trained.estimator, found), to), "answers": answers}
     words = f"{to}: {name} over {amount(rows, 'row')}{_but_held_back(model)}, {answers} answer{'s' * (answers != 1)}"
     promised = [data["guarantee"]] if data["guarantee"] is not None else []
     return Result(data, in_lines([words, *promised, *model.statement.short_sentences()]))
@@ -117,10 +117,9 @@ def _but_held_back(model: "Model") -> str:
     return "" if model.held_back is None else f" less those held back, a share of {float(model.held_back):g}"
 
 
-def _saved(output: Output, model: "Model", estimator: Any, to: Path) -> dict[str, Any]:
-    """Save a model, print its estimator's warning, for example of separated rados, and return the JSON fields."""
+def _saved(output: Output, model: "Model", estimator: Any, warning: str | None, to: Path) -> dict[str, Any]:
+    """Save a model, print the warning of its training, for example of separated rados, and return the JSON fields."""
     model.save(to)
-    warning = getattr(estimator, "warning_", None)
     if warning is not None:
         output.note(f"warning: {warning}")
     data = {
@@ -140,7 +139,7 @@ def _train_on(output: Output, asked: TrainOptions, options: dict[str, Any]) -> R
     from learner.epoch_releases import EpochReleases
     from learner.estimators import make_estimator
     from learner.release import Release
-    from learner.training import fitted, model_of
+    from learner.training import fitted, model_of, warning_of
 
     name, to = asked.estimator, asked.to
     # Check the options before a release is loaded, which may be slow.
@@ -151,7 +150,7 @@ def _train_on(output: Output, asked: TrainOptions, options: dict[str, Any]) -> R
     output.note(f"training {name} on {loaded.contents} of {width} coordinates ...")
     estimator = fitted(loaded, name, **options)
     model = model_of(estimator, loaded, name)
-    data = _saved(output, model, estimator, to)
+    data = _saved(output, model, estimator, warning_of(estimator, loaded), to)
     return Result(data, f"{to}: {name} over {amount(loaded.cohort_rows, 'row')}{_but_held_back(model)}")
 
 
@@ -167,9 +166,8 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
     40 / (rows x epsilon) wide.
 
     Of several classes it asks one batch, the rows of each class by predicted class, and prints what is right of each
-    class's rows and predictions.
+    class's rows and predictions. --calibrated then gives each predicted class the probabilities of all classes.
     """
-    from dpcore.evaluation.evaluation import evaluate as ask_evaluation
     from dpcore.records.held_back import HeldBack, Part
     from learner.model import Model
 
@@ -178,16 +176,13 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
         check_new(calibrated)
         check_directory(calibrated)
     loaded = Model.load(options.model)
-    if calibrated is not None:
-        loaded.require_two_classes("a calibration")
+    loaded.scoring.check_evaluation(options)
     held_back = None if loaded.held_back is None else HeldBack(loaded.held_back, Part.HELD_BACK)
     with asked_federation(output, options, loaded.schema, held_back) as federation:
         oracle = federation.within(*options.budget("evaluate"))
         if options.would_accept:
             return _evaluation_questions(loaded, federation, oracle, options)
-        if loaded.schema.label.classes:
-            return _evaluated_classes(options.model, loaded, oracle, options)
-        found = ask_evaluation(loaded.theta, oracle, options, feature_map=loaded.feature_map)
+        found = loaded.scoring.evaluate(loaded, oracle, options)
     statement = oracle.statement()
     data = {"model": options.model, "model_digest": loaded.digest, **found.to_dict(), "privacy": statement.to_dict()}
     lines = [*found.sentences(), *statement.short_sentences()]
@@ -196,31 +191,13 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
     return Result(data, in_lines(lines))
 
 
-def _evaluated_classes(file: Path, model: "Model", oracle: "BudgetedOracle", options: EvaluationOptions) -> Result:
-    """The confusion matrix of a model of several classes, and what its classes' rows make of it."""
-    from dpcore.evaluation.class_evaluation import evaluate_classes
-
-    found = evaluate_classes(model.theta, oracle, options.confidence, feature_map=model.feature_map)
-    statement = oracle.statement()
-    data = {"model": file, "model_digest": model.digest, **found.to_dict(), "privacy": statement.to_dict()}
-    return Result(data, in_lines([*found.sentences(), *statement.short_sentences()]))
-
-
 def _evaluation_questions(
     model: "Model", federation: "Federation", oracle: "BudgetedOracle", options: EvaluationOptions
 ) -> Result:
     """Ask whether parties would accept each batch of an evaluation."""
-    from dpcore.estimators.oracle import WHOLE
-    from dpcore.evaluation.class_evaluation import class_cells
-    from dpcore.evaluation.evaluation import PlannedBatch, planned_batches
     from learner.questions import Batch, ask_about
 
-    batches: tuple[PlannedBatch, ...]
-    if model.schema.label.classes:
-        what = "rows by class and predicted class"
-        batches = (PlannedBatch(class_cells(model.theta, model.schema, model.feature_map), WHOLE, what, is_exact=True),)
-    else:
-        batches = planned_batches(model.theta, model.schema, options, feature_map=model.feature_map)
+    batches = model.scoring.batches(model, options)
     part = "" if federation.held_back is None else f", about {federation.held_back.words()}"
     named = []
     for number, batch in enumerate(batches, 1):
@@ -233,7 +210,9 @@ def _evaluation_questions(
     return question_result(found, note=unknown)
 
 
-def _save_calibrated(output: Output, model: "Model", found: "Evaluation", to: Path, data: dict[str, Any]) -> str:
+def _save_calibrated(
+    output: Output, model: "Model", found: "Evaluation | ClassEvaluation", to: Path, data: dict[str, Any]
+) -> str:
     """Save the calibrated model, and say so. What was paid for is printed, also if it is too little for that."""
     from dpcore.errors import ModelError
 
@@ -312,11 +291,11 @@ def predict(
     """Predict the label of every row. If the file has labels, count the errors.
 
     Scores depend on the features only. The file of --output has the row's number, its score, its label as 1 or -1 and
-    as the schema's text, and the probability of the positive label, if the model has probabilities. Of several classes
-    it has the label's text and a score for each class, and errors are counted by class.
+    as the schema's text, and the probability of the positive label, if the model has probabilities.
+
+    Of several classes it has the label's text, a score and a probability of each class. Errors are counted by class.
     """
     from dpcore.errors import ConfigurationError
-    from dpcore.records.features import Classes
     from learner.model import Model, count_errors
     from learner.model import predict as predict_rows
     from learner.uncertainty import probability_in_words
@@ -328,105 +307,45 @@ def predict(
     elif id_column is not None:
         raise ConfigurationError("--id-column is for the file of scores: give its --output, or leave it out")
     loaded = Model.load(model)
-    found = predict_rows(loaded, file)
-    if isinstance(loaded.schema.label, Classes):
-        return _predicted_classes(loaded, loaded.schema.label, found, file, to, id_column)
-    rows, usable = len(found.labels), int((found.labels != 0).sum())
-    positive = int((found.labels > 0).sum())
-    data: dict[str, Any] = {"rows": rows, "usable": usable, "positive": positive}
-    data["positive_fraction"] = positive / usable if usable else None
-    lines = [f"{amount(rows, 'row')}, {rows - usable} of them not usable; {positive} of {usable} predicted positive"]
+    found, scoring = predict_rows(loaded, file), loaded.scoring
+    rows, usable = len(found.labels), int((found.labels != scoring.undecided).sum())
+    counts, words = scoring.counted(found.labels)
+    data: dict[str, Any] = {"rows": rows, "usable": usable, **counts}
+    lines = [f"{amount(rows, 'row')}, {rows - usable} of them not usable; {words}"]
     lines += [change.sentence for change in found.changes]
     data["changes"] = [change.to_dict() for change in found.changes]
     if loaded.schema.label.column in open_table(file).columns:
         errors = count_errors(loaded, file)
-        data |= {"error_rate": errors.rate, "labelled": errors.compared, "wrong": errors.wrong}
-        lines.append(errors.sentence())
+        by_class, said = scoring.errors_by_class(errors)
+        data |= {"error_rate": errors.rate, "labelled": errors.compared, "wrong": errors.wrong, **by_class}
+        lines += [errors.sentence(), *said]
     data["probability"] = probability_in_words(loaded)
     if to is not None:
-        to.write_text(scores_csv(loaded.schema, found, file, id_column), encoding="utf-8")
+        to.write_text(scores_csv(scoring, found, file, id_column), encoding="utf-8")
         lines.append(f"{to}: a line for each row; without score and label if the row is not usable")
         output.note(f"probabilities: {probability_in_words(loaded)}")
     return Result({**data, "file": to}, in_lines(lines))
 
 
-def _predicted_classes(
-    model: "Model", label: "Classes", found: "Predictions", file: Path, to: Path | None, id_column: str | None
-) -> Result:
-    """What `predict` says of a label of several classes."""
-    from learner.model import count_errors
-    from radobase.tables.tables import open_table
-
-    rows, usable = len(found.labels), int((found.labels >= 0).sum())
-    sizes = {name: int((found.labels == code).sum()) for code, name in enumerate(label.values)}
-    data: dict[str, Any] = {"rows": rows, "usable": usable, "predicted": sizes}
-    counts = ", ".join(f"{size} {name!r}" for name, size in sizes.items())
-    lines = [f"{amount(rows, 'row')}, {rows - usable} of them not usable; predicted: {counts}"]
-    lines += [change.sentence for change in found.changes]
-    data["changes"] = [change.to_dict() for change in found.changes]
-    if label.column in open_table(file).columns:
-        errors = count_errors(model, file)
-        data |= {"error_rate": errors.rate, "labelled": errors.compared, "wrong": errors.wrong}
-        data["confusion"] = {name: dict(zip(label.values, row, strict=True)) for name, row in _by_class(label, errors)}
-        lines += [errors.sentence(), *_class_lines(label, errors)]
-    if to is not None:
-        to.write_text(class_scores_csv(label, found, file, id_column), encoding="utf-8")
-        lines.append(f"{to}: a line for each row; without scores and label if the row is not usable")
-    return Result({**data, "file": to}, in_lines(lines))
-
-
-def _by_class(label: "Classes", errors: "Errors") -> list[tuple[str, tuple[int, ...]]]:
-    return list(zip(label.values, errors.confusion, strict=True))
-
-
-def _class_lines(label: "Classes", errors: "Errors") -> list[str]:
-    """For each class how many of its rows, and of those predicted to be of it, are right."""
-    columns = list(zip(*errors.confusion, strict=True))
-    return [
-        f"{name!r}: {row[code]} of {sum(row)} found, {row[code]} of {sum(columns[code])} predicted are right"
-        for code, (name, row) in enumerate(_by_class(label, errors))
-    ]
-
-
-def class_scores_csv(label: "Classes", found: "Predictions", file: Path, id_column: str | None) -> str:
-    """A line for each row: its number from 1, the label's text and the score of each class; empty without a prediction.
-
-    id_column: copied from the file, after the number. Raises DataError if the file lacks it.
-    """
-    ids = None if id_column is None else _texts_of(file, id_column)
-    buffer = io.StringIO()
-    written = csv.writer(buffer, lineterminator="\n")
-    named = [] if id_column is None else [id_column]
-    written.writerow([COLUMNS[0], *named, "label_text", *(f"score {name}" for name in label.values)])
-    for place, (scores, code) in enumerate(zip(found.scores.tolist(), found.labels.tolist(), strict=True)):
-        cells = [label.values[code], *(f"{score:.17g}" for score in scores)]
-        kept = cells if code >= 0 else [""] * len(cells)
-        written.writerow([place + 1, *([] if ids is None else [ids[place]]), *kept])
-    return buffer.getvalue()
-
-
 # The file of scores that `rado learner predict` writes.
 
-COLUMNS = ("row", "score", "label", "label_text", "probability")
 
-
-def scores_csv(schema: "Schema", found: "Predictions", file: Path, id_column: str | None) -> str:
-    """A line for each row: its number from 1, score, label as a sign and as text, and the positive label's probability.
+def scores_csv(scoring: "Scoring", found: "Predictions", file: Path, id_column: str | None) -> str:
+    """A line for each row: its number from 1, and what `Scoring.columns` names.
 
     Cells are empty if the row has no prediction, or the model no probabilities. id_column: copied from the file, after
     the number. Raises DataError if the file lacks it.
     """
     ids = None if id_column is None else _texts_of(file, id_column)
-    chances = found.probabilities
+    rows = len(found.labels)
+    chances = [None] * rows if found.probabilities is None else found.probabilities.tolist()
     buffer = io.StringIO()
     written = csv.writer(buffer, lineterminator="\n")
-    written.writerow([COLUMNS[0], *([] if id_column is None else [id_column]), *COLUMNS[1:]])
-    from dpcore.records.features import two_classes
-
-    names = two_classes(schema.label, "a file of scores").names
-    for place, (score, label) in enumerate(zip(found.scores.tolist(), found.labels.tolist(), strict=True)):
-        chance = "" if chances is None else f"{chances[place]:.6g}"
-        cells = [f"{score:.17g}", label, names[label > 0], chance] if label else [""] * 4
+    written.writerow(["row", *([] if id_column is None else [id_column]), *scoring.columns])
+    each = zip(found.scores.tolist(), found.labels.tolist(), chances, strict=True)
+    for place, (scores, code, chance) in enumerate(each):
+        is_known = code != scoring.undecided
+        cells = scoring.cells(scores, code, chance) if is_known else ("",) * len(scoring.columns)
         written.writerow([place + 1, *([] if ids is None else [ids[place]]), *cells])
     return buffer.getvalue()
 

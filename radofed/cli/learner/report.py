@@ -15,6 +15,7 @@ from radofed.cli.party import check_files, result_of
 
 if TYPE_CHECKING:
     from learner.report.gathering import Report
+    from learner.report.page import Drawn
     from learner.shapes import Shapes
 
 
@@ -89,11 +90,12 @@ def _summary(found: "Report") -> list[str]:
     else:
         lines = [f"who took part is not known: {found.without_releases}"]
     lines += found.statement.sentences()[:2]
-    if found.coefficients is not None and found.coefficients.without:
-        lines.append(f"coefficients: {found.coefficients.without}")
-    if found.shapes is not None:
-        largest = ", ".join(f"{shape.title} ({shape.size:.2f})" for shape in found.shapes.ranked[:3])
-        lines.append(f"largest shapes: {largest}")
+    if found.coefficients and found.coefficients[0].without:
+        lines.append(f"coefficients: {found.coefficients[0].without}")
+    for shapes in found.shapes:
+        largest = ", ".join(f"{shape.title} ({shape.size:.2f})" for shape in shapes.ranked[:3])
+        which = f" of {shapes.label!r}" if len(found.shapes) > 1 else ""
+        lines.append(f"largest shapes{which}: {largest}")
     for each in found.measured:
         error = each.figures.error
         rows = "own rows" if each.own else "the parties' rows"
@@ -130,32 +132,42 @@ def picture(
         list[str] | None, typer.Option(help="A column to show, with its pairs; repeatable. Default: all.")
     ] = None,
     top: Annotated[int | None, typer.Option(help="Show the largest shapes only, so many of them.")] = None,
+    of: Annotated[
+        str | None,
+        typer.Option(
+            help="The class whose score they add to, if the label has several. Default: all.", show_default=False
+        ),
+    ] = None,
 ) -> Result:
     """Show the shapes of a model: what each value of each column adds to the score, in the column's units.
 
-    Also ranks columns and pairs by what they add. The page is one file without scripts and loads nothing from
-    elsewhere. Asks nothing and charges nothing.
+    Also ranks columns and pairs by what they add. Of several classes it shows what is added to the score of each,
+    beside their average. The page is one file without scripts and loads nothing from elsewhere. Asks nothing and
+    charges nothing.
     """
     from learner.model import Model
     from learner.report.page import draw, picture_page, usual
-    from learner.shapes import shapes_of
+    from learner.scoring import by_score
+    from learner.shapes import every_shapes, shapes_of
     from radobase.writing import create_durably
     from radofed import __version__
 
     if to is not None:
         _check(to)
     loaded = Model.load(model)
-    loaded.require_two_classes("a picture of shapes")
-    shapes = shapes_of(loaded)
-    chosen = shapes.chosen(column or (), top)
+    every = every_shapes(loaded) if of is None else (shapes_of(loaded, of),)
+    scores: Drawn = [(shapes, shapes.chosen(column or (), top)) for shapes in every]
     if not column and top is None and to is not None:
-        chosen = usual(shapes)
+        scores = usual(every)
     if to is not None and to.suffix == ".svg":
-        draw(shapes, chosen, to)
+        draw(scores, to)
     elif to is not None:
-        create_durably(to, picture_page(loaded, model.name, shapes, chosen, __version__).saved().encode())
-    data = {"model": model, "model_digest": loaded.digest, **shapes.to_dict(chosen), "file": to}
-    return Result(data, in_lines([*_ranking(shapes), *([] if to is None else [f"wrote {to}"])]))
+        create_durably(to, picture_page(loaded, model.name, scores, __version__).saved().encode())
+    found = by_score({shapes.label: shapes.to_dict(chosen) for shapes, chosen in scores})
+    data = {"model": model, "model_digest": loaded.digest, **found, "file": to}
+    is_one = len(loaded.scoring.names) == 1
+    lines = [line for shapes in every for line in _ranking(shapes, "" if is_one else f" of {shapes.label!r}")]
+    return Result(data, in_lines([*lines, *([] if to is None else [f"wrote {to}"])]))
 
 
 def _check(to: Path) -> None:
@@ -168,8 +180,8 @@ def _check(to: Path) -> None:
     check_new(to)
 
 
-def _ranking(shapes: "Shapes") -> list[str]:
+def _ranking(shapes: "Shapes", of: str) -> list[str]:
     lines = [f"{shape.size:8.3f}  {shape.title}" for shape in shapes.ranked[:MOST_LINES]]
     if len(shapes.ranked) > MOST_LINES:
         lines.append(f"and {len(shapes.ranked) - MOST_LINES} smaller ones")
-    return ["standard deviation of what each adds to the score:", *lines]
+    return [f"standard deviation of what each adds to the score{of}:", *lines]

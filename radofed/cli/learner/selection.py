@@ -111,7 +111,6 @@ def _of_predicates(options: SelectOptions) -> _Candidates:
 
 def _of_models(files: Sequence[Path]) -> _Candidates:
     from dpcore.errors import ConfigurationError
-    from dpcore.evaluation.selection import is_right
     from dpcore.records.held_back import HeldBack, Part
     from learner.model import Model
 
@@ -125,6 +124,6 @@ def _of_models(files: Sequence[Path]) -> _Candidates:
         if model.held_back != first.held_back:
             raise ConfigurationError(f"{file} and {files[0]} hold other shares of rows back: train them with one share")
     held_back = None if first.held_back is None else HeldBack(first.held_back, Part.HELD_BACK)
-    predicates = [is_right(model.theta, model.schema, model.feature_map) for model in models]
+    predicates = [model.scoring.is_right(model) for model in models]
     names = list(map(str, files))
     return _Candidates(names, predicates, first.schema, first.feature_map, held_back, unseen=held_back is not None)

@@ -363,7 +363,8 @@ def _honest(asked: AskedTerms, party_rows: tuple[int, ...]) -> int | None:
     colluders, cohort_min, _ = cohort_sizes(
         len(party_rows), colluders=asked.colluders, cohort_min=asked.cohort_min, max_parties=most
     )
-    return cohort_min - colluders
+    # All parties of a plan answer.
+    return (len(party_rows) if asked.cohort_noise == "answering" else cohort_min) - colluders
 
 
 def _epsilon(planned: Planned) -> float | None:

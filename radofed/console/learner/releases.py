@@ -19,11 +19,12 @@ from learner.report import page
 from learner.report.coefficients import effects
 from learner.report.gathering import Sources, gather
 from learner.report.page import document
-from learner.shapes import shapes_of
-from learner.training import fitted, model_of
+from learner.report.sentences import BESIDE_AVERAGE
+from learner.shapes import every_shapes
+from learner.training import fitted, learns, model_of, warning_of
 from radobase.options import named_options
 from radobase.presentation.page import Document
-from radobase.presentation.svg import bars
+from radobase.presentation.svg import Drawing, bars
 from radobase.printing import amount
 from radofed import __version__
 from radofed.console.learner.queries import AT_ONCE, page_of
@@ -32,6 +33,7 @@ from radofed.console.pages import Answer, File, Goto, Shown, Visit
 from wire.query_summary import QuerySummary
 
 MOST_BARS = 60
+MOST_BARS_OF_CLASS = 12
 MOST_ESTIMATES = 500
 _RELEASE = re.compile(rf"[0-9a-f]{{{RELEASE_NAME_DIGITS}}}")
 _MODEL = re.compile(r"[a-z0-9][a-z0-9-]{0,80}")
@@ -85,24 +87,21 @@ class Releases:
         name = visit.path["model"]
         path = self._model_file(name)
         model = Model.load(path)
-        model.require_two_classes("this page")
-        mapped = model.feature_map is not None
-        weights = list(zip(model.names, model.theta.tolist(), strict=True))
-        if mapped:
-            weights = [(shape.title, shape.size) for shape in shapes_of(model).ranked]
-        largest = sorted(weights, key=lambda each: -abs(each[1]))[:MOST_BARS]
-        shown = [(each, f"{value:.3g}", value, None) for each, value in largest]
-        words = f"{_SIZES if mapped else _COEFFICIENTS}{_left_out(len(weights) - len(largest))}"
+        mapped, scores = model.feature_map is not None, model.linear_scores
         values = {
             "name": name,
             "file": path,
             "model": model,
-            "rows": [(column, words, float(row @ model.theta)) for column, words, row in effects(model.schema)]
-            if not mapped
-            else [],
+            "rows": []
+            if mapped
+            else [
+                (column, words, [float(row @ score.theta) for score in scores])
+                for column, words, row in effects(model.schema)
+            ],
+            "names": model.scoring.names,
             "mapped": mapped,
-            "bars": bars("weights", "Sizes of shapes" if mapped else "Coefficients", words, shown),
-            "words": words,
+            "bars": _bars_of(model),
+            "beside_average": BESIDE_AVERAGE,
             "sentences": model.statement.sentences(),
             "warning": self._warnings.get(name) or self._trainings.warning(name),
             "commands": "\n".join(
@@ -134,9 +133,7 @@ class Releases:
         """As `rado learner picture MODEL`."""
         path = self._model_file(visit.path["model"])
         model = Model.load(path)
-        model.require_two_classes("a picture of shapes")
-        shapes = shapes_of(model)
-        made = page.picture_page(model, path.name, shapes, page.usual(shapes), __version__)
+        made = page.picture_page(model, path.name, page.usual(every_shapes(model)), __version__)
         return _kept(visit, made, f"models/{path.stem}/shapes", f"shapes-{path.stem}.html")
 
     def _report(self, visit: Visit, subject: Path, address: str) -> Answer:
@@ -147,13 +144,14 @@ class Releases:
         directory = self._release_directory(name)
         release = Release.load(directory)
         learned_as = release.query.kind.learned_as
-        method = None if learned_as is None else _METHODS[learned_as]
+        method = "" if learned_as is None else _METHODS[learned_as]
+        known = [name for name in FROM_RELEASES if method and learns(name, release.schema)]
         values = {
             "name": name,
             "directory": directory,
             "release": release,
             "sentences": release.statement.sentences(),
-            "estimators": [] if method is None else [each for each in FROM_RELEASES if hasattr(class_of(each), method)],
+            "estimators": [each for each in known if hasattr(class_of(each), method)],
             "entered": entered,
             "fault": fault,
             **_estimates(release),
@@ -176,7 +174,7 @@ class Releases:
         while (file := self._models / f"{stem}-{number}.json").exists():
             number += 1
         model.save(file)
-        self._warnings[file.stem] = getattr(estimator, "warning_", None) or ""
+        self._warnings[file.stem] = warning_of(estimator, release) or ""
         return file.stem
 
     def _release_directory(self, name: str) -> Path:
@@ -196,6 +194,24 @@ def _kept(visit: Visit, made: Document, address: str, name: str) -> Answer:
     if visit.query.get("saved"):
         return File(name, made.saved().encode(), "text/html")
     return Shown.of(made, f"{address}?saved=yes")
+
+
+def _bars_of(model: Model) -> list[tuple[str, Drawing, str]]:
+    """For each score what it speaks for, its largest coefficients or the sizes of its shapes, and what they are."""
+    mapped, found = model.feature_map is not None, []
+    every = every_shapes(model) if mapped else ()
+    most = MOST_BARS if len(model.linear_scores) == 1 else MOST_BARS_OF_CLASS
+    for place, score in enumerate(model.linear_scores):
+        weights = list(zip(model.names, score.theta.tolist(), strict=True))
+        if mapped:
+            weights = [(shape.title, shape.size) for shape in every[place].ranked]
+        largest = sorted(weights, key=lambda each: -abs(each[1]))[:most]
+        shown = [(each, f"{value:.3g}", value, None) for each, value in largest]
+        words = f"{_SIZES if mapped else _COEFFICIENTS}{_left_out(len(weights) - len(largest))}"
+        title = "Sizes of shapes" if mapped else "Coefficients"
+        of, id_ = (f", for {score.name}", f"weights-{place + 1}") if len(model.linear_scores) > 1 else ("", "weights")
+        found.append((score.name, bars(id_, f"{title}{of}", words, shown), words))
+    return found
 
 
 def _left_out(count: int) -> str:

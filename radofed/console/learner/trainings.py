@@ -28,7 +28,7 @@ from learner.progress import advice, party_words, progress_sentence
 from learner.release import Release
 from learner.requests import Request
 from learner.session import Session
-from learner.training import AskedTraining
+from learner.training import AskedTraining, warning_of
 from radobase.failure import Failure
 from radobase.reading import FileKind, parse_json, read_text, with_remedy
 from radobase.schema_files import load_schema
@@ -335,8 +335,8 @@ class Trainings:
                     session, self._journal(name), asks_again=asks_again, reuses=reuses, on_status=run.see, note=run.take
                 )
                 trained = training.run(_Stoppable(source, run))
-            if warning := getattr(trained.estimator, "warning_", None):
-                write_durably(self._path(name), replace(kept, warning=str(warning)).to_bytes())
+            if warning := warning_of(trained.estimator, trained.oracle.answers):
+                write_durably(self._path(name), replace(kept, warning=warning).to_bytes())
             trained.model.save(self._model(name))
         except _StoppedError:
             pass

@@ -10,6 +10,7 @@ from dpcore.predicates.evaluation import check, sums
 from dpcore.predicates.expressions import FormCoordinates, LabelClass, PredicateError, swap_label
 from dpcore.predicates.notation import described, parse
 from dpcore.queries.statistic import StatisticQuery
+from dpcore.records.coding import class_codes
 from dpcore.records.encoding import store
 from dpcore.records.features import Classes, Label, RealFeature
 from dpcore.records.records import Records
@@ -32,11 +33,11 @@ def made(k: int, rows: int = 500, seed: int = 3) -> tuple[Records, np.ndarray]:
     codes, usable = generator.integers(0, k, rows).astype(np.int8), generator.random(rows) > 0.1
     stored = store(x)
     stored[~usable], codes[~usable] = 0, 1
-    return Records(stored, codes, usable, classes=k), generator.normal(size=(k, 3))
+    return Records(stored, codes, usable, coding=class_codes(k)), generator.normal(size=(k, 3))
 
 
 def confusion(held: Records, theta: np.ndarray) -> np.ndarray:
-    found = np.zeros((held.classes, held.classes), dtype=int)
+    found = np.zeros((held.coding.classes, held.coding.classes), dtype=int)
     kept = held.usable
     np.add.at(found, (held.labels[kept], ((held.features[kept] * 2.0**-30) @ theta.T).argmax(axis=1)), 1)
     return found

@@ -81,11 +81,18 @@ def test_a_masks_addends_turn_bare_plaintexts_into_masked_ones(cohort, seed):
     given = values[0], rows[0], encoding, BITS
     added_up = [int(bare + addend) for bare, addend in zip(pack(*given), mask_addends(*given, mask), strict=True)]
     assert added_up == pack(*given, mask)
+    top_up = values[-1] // 3
+    addends = mask_addends(*given, mask, top_up)
+    added_up = [int(bare + addend) for bare, addend in zip(pack(*given), addends, strict=True)]
+    assert added_up == pack(values[0] + top_up, rows[0], encoding, BITS, mask)
 
 
 def test_addends_are_refused_for_a_mask_of_another_shape():
     with pytest.raises(ShapeError, match="mask"):
         mask_addends(np.zeros(13, dtype=np.int64), 1, ENCODING, BITS, np.zeros((1, 10), dtype=np.uint64))
+    for top_up in (np.zeros(12, dtype=np.int64), np.zeros(13, dtype=np.int32)):
+        with pytest.raises(ShapeError, match="the top-up is"):
+            mask_addends(np.zeros(13, dtype=np.int64), 1, ENCODING, BITS, np.zeros((2, 10), dtype=np.uint64), top_up)
 
 
 def contributions(masked=False):

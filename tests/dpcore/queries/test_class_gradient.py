@@ -14,6 +14,7 @@ from dpcore.queries.class_gradient import ClassGradientQuery
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.queries.kind import QueryLimits
 from dpcore.records.clipping import Basis
+from dpcore.records.coding import class_codes
 from dpcore.records.features import Classes, Label
 from dpcore.records.losses import WEIGHT_BITS
 from dpcore.records.records import BLOCK_ROWS, Records
@@ -29,7 +30,7 @@ def party(rows: int, seed: int, d: int = 3) -> Records:
     features[:, -1] = ONE
     labels, usable = generator.integers(0, K, rows).astype(np.int8), generator.random(rows) > 0.2
     features[~usable], labels[~usable] = 0, 1
-    return Records(features, labels, usable, classes=K)
+    return Records(features, labels, usable, coding=class_codes(K))
 
 
 def query(clip: Fraction, theta: np.ndarray = THETA, basis: Basis | None = None) -> ClassGradientQuery:
@@ -70,13 +71,13 @@ def test_parties_sums_are_the_pooled_sum_bit_for_bit():
     parties, asked = [party(rows, seed) for seed, rows in enumerate((17, BLOCK_ROWS + 5, 1))], query(Fraction(1))
     pooled = Records(
         *(np.concatenate([getattr(each, name) for each in parties]) for name in ("features", "labels", "usable")),
-        classes=K,
+        coding=class_codes(K),
     )
     assert np.array_equal(sum(asked.sums(each, BITS) for each in parties), asked.sums(pooled, BITS))
 
 
 def one_record(x: list[int], code: int) -> Records:
-    return Records(np.array([x], np.int32), np.array([code], np.int8), np.array([True]), classes=K)
+    return Records(np.array([x], np.int32), np.array([code], np.int8), np.array([True]), coding=class_codes(K))
 
 
 @pytest.mark.parametrize("clip", [Fraction(1, 3), Fraction(1), Fraction(7, 5)])

@@ -13,6 +13,7 @@ from dpcore.queries.class_moments import ClassMomentsQuery
 from dpcore.queries.kind import QueryLimits
 from dpcore.queries.moments import MomentsQuery
 from dpcore.records.clipping import Clip
+from dpcore.records.coding import class_codes
 from dpcore.records.features import Classes, Label
 from dpcore.records.records import BLOCK_ROWS, Records
 
@@ -27,7 +28,7 @@ def party(rows: int, seed: int, d: int = 4) -> Records:
     features[:, -1] = ONE
     labels, usable = generator.integers(0, 3, rows).astype(np.int8), generator.random(rows) > 0.2
     features[~usable], labels[~usable] = 0, 1
-    return Records(features, labels, usable, classes=3)
+    return Records(features, labels, usable, coding=class_codes(3))
 
 
 def vector(multiplier: int, classes: int, code: int, x: tuple[int, ...], *, bias: bool) -> list[int]:
@@ -53,7 +54,7 @@ def test_parties_sums_are_the_pooled_sum_and_decode_to_the_class_sums():
     parties = [party(rows, seed) for seed, rows in enumerate((17, BLOCK_ROWS + 5, 1))]
     pooled = Records(
         *(np.concatenate([getattr(each, name) for each in parties]) for name in ("features", "labels", "usable")),
-        classes=3,
+        coding=class_codes(3),
     )
     total = sum(QUERY.sums(each, BITS) for each in parties)
     assert np.array_equal(total, QUERY.sums(pooled, BITS))
@@ -97,7 +98,9 @@ def test_a_bound_without_the_products_of_two_classes_would_be_exceeded():
 
 def test_no_sum_exceeds_the_bound_and_one_reaches_it_but_for_noise():
     rows = 50
-    full = Records(np.full((rows, 1), ONE, np.int32), np.full(rows, 2, np.int8), np.ones(rows, bool), classes=3)
+    full = Records(
+        np.full((rows, 1), ONE, np.int32), np.full(rows, 2, np.int8), np.ones(rows, bool), coding=class_codes(3)
+    )
     query = ClassMomentsQuery(Clip(Fraction(2), bias=False), 1000, 3, 3)
     largest = query.largest_sum(QueryLimits(rows=rows, parties=2, d=1), BITS)
     assert int(query.sums(full, BITS).max()) <= largest
@@ -113,5 +116,5 @@ def test_the_label_decides_which_query_it_is():
     with pytest.raises(PlanError, match="3 classes and the schema 2"):
         QUERY.check_target(Classes(column="y", values=("a", "b")))
     signs = Records(np.ones((1, 4), np.int32), np.ones(1, np.int8), np.ones(1, bool))
-    with pytest.raises(PlanError, match="3 classes and the records 0"):
+    with pytest.raises(PlanError, match="3 classes and the records about two"):
         QUERY.sums(signs, BITS)

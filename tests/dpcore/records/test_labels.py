@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from dpcore.errors import SchemaError
+from dpcore.records.coding import class_codes
 from dpcore.records.encoding import CellError, Texts, WantedColumn, encode, encode_stored
 from dpcore.records.features import BooleanFeature, Classes, Label, SchemaFieldError, several_classes, two_classes
-from dpcore.records.records import Records, edges, rows_of_classes
+from dpcore.records.records import Records, edges, labelled_rows
 from dpcore.records.schema import Schema, differences
 
 FLAG = BooleanFeature(name="f", true=("y",), false=("n",))
@@ -125,16 +126,16 @@ def test_what_needs_one_type_of_label_refuses_the_other_in_words():
 
 def test_records_of_several_classes_have_no_edges():
     features = np.array([[1 << 30], [0], [-(1 << 29)]], dtype=np.int32)
-    held = Records(features, np.array([2, 1, 0], np.int8), np.array([True, False, True]), classes=3)
+    held = Records(features, np.array([2, 1, 0], np.int8), np.array([True, False, True]), coding=class_codes(3))
     with pytest.raises(SchemaError, match="labels that are signs"):
         next(edges(held, 4))
-    ((first, x, codes),) = rows_of_classes(held, 4)
+    ((first, x, codes),) = labelled_rows(held, 4)
     assert (first, x.tolist(), codes.tolist()) == (0, [[16], [0], [-8]], [2, 1, 0])
     for other in (held.between(0, 3), held.zeroed(), held.only(np.array([True, True, False]))):
-        assert other.classes == 3
+        assert other.coding.classes == 3
     with pytest.raises(SchemaError, match="none of 2 classes"):
-        Records(features, np.array([2, 1, 0], np.int8), np.array([True, False, True]), classes=2)
+        Records(features, np.array([2, 1, 0], np.int8), np.array([True, False, True]), coding=class_codes(2))
     signs = Records(features, np.array([1, 1, -1], np.int8), np.array([True, False, True]))
     with pytest.raises(SchemaError, match="two classes"):
-        next(rows_of_classes(signs, 4))
-    assert held.digest != Records(features, np.array([2, 1, 0], np.int8), held.usable, classes=4).digest
+        next(labelled_rows(signs, 4))
+    assert held.digest != Records(features, np.array([2, 1, 0], np.int8), held.usable, coding=class_codes(4)).digest

@@ -250,8 +250,8 @@ def test_a_difference_shows_both_values():
 @pytest.mark.parametrize(
     ("old", "new", "field", "sentence"),
     [
-        ("schema_version = 1", "schema_version = 5", "schema_version", "5 is none of 1 to 4"),
-        ("schema_version = 1", "schema_version = true", "schema_version", "True is none of 1 to 4"),
+        ("schema_version = 1", "schema_version = 6", "schema_version", "6 is none of 1 to 5"),
+        ("schema_version = 1", "schema_version = true", "schema_version", "True is none of 1 to 5"),
         ("schema_version = 1\n", "", "schema_version", "is missing"),
         ('name = "clinic"', 'name = "clinic"\nbais = true', "bais", "did you mean 'bias'"),
         ('name = "clinic"', 'name = "clinic"\nbias = 1', "bias", "not a boolean"),

@@ -19,7 +19,8 @@ from tests.learner.report.report_world import HTML, SCHEMA, stays, table
 
 def made(reported, path, places, **options):
     releases = tuple(Release.load(place) for place in places)
-    return coefficients(Model.load(path), releases, options, np.random.default_rng(1))
+    (found,) = coefficients(Model.load(path), releases, options, np.random.default_rng(1))
+    return found
 
 
 def test_what_columns_add_is_the_score(reported, tmp_path):

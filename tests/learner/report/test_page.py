@@ -99,7 +99,7 @@ def test_every_figure_is_there(report):
         assert member.fingerprint in found
     for sentence in report.statement.sentences():
         assert sentence in found
-    for row in report.coefficients.rows:
+    for row in report.coefficients[0].rows:
         assert f"{row.value:.4g}" in found
         for low, high in (row.noise, row.both):
             assert f"{lower_digits(low, 4)} to {upper_digits(high, 4)}" in found
@@ -230,7 +230,7 @@ def test_a_model_with_curves_has_shapes_in_place_of_coefficients(reported, tmp_p
     assert "The model's shapes" in page.words
     assert "The model's coefficients" not in page.words
     assert "Columns and pairs, by size" in page.words
-    for shape in report.shapes.ranked:
+    for shape in report.shapes[0].ranked:
         assert f"{shape.title}{shape.size:.3f}" in page.words
     assert [svg["aria-labelledby"] for svg in page.named("svg")] == [
         f"shape-{place}-title shape-{place}-words" for place in range(1, MOST_DRAWN + 1)
@@ -238,6 +238,6 @@ def test_a_model_with_curves_has_shapes_in_place_of_coefficients(reported, tmp_p
     assert "These are the 6 largest shapes." in page.words
     for sentence in BANDS:
         assert sentence in page.words
-    assert NO_BANDS in words(replace(report, shapes=shapes_of(model())))
+    assert NO_BANDS in words(replace(report, shapes=(shapes_of(model()),)))
     assert len(report.to_dict()["shapes"]["ranking"]) == 7
     assert reported.report(reported.newton).to_dict()["shapes"] is None

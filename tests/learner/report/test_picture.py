@@ -14,16 +14,16 @@ from hypothesis import given
 
 from learner.report.page import MOST_PAIRS, MOST_SIDE, NOT_MEASURABLE, draw, drawing, picture_page, usual, value_text
 from learner.report.sentences import BANDS, NO_BANDS
-from learner.shapes import Surface, shapes_of
+from learner.shapes import Surface, every_shapes, shapes_of
 from radofed.cli.entry_point import run
 from tests.html_page import Page, check_that_it_can_be_followed, check_that_it_loads_nothing
 from tests.learner.shapes.mapped import HTML, model, models
 
 
 def page_of(made, **chosen) -> str:
-    shapes = shapes_of(made)
-    drawn = shapes.chosen(**chosen) if chosen else usual(shapes)
-    return picture_page(made, "model.json", shapes, drawn, "1.0").saved()
+    every = every_shapes(made)
+    drawn = [(shapes, shapes.chosen(**chosen)) for shapes in every] if chosen else usual(every)
+    return picture_page(made, "model.json", drawn, "1.0").saved()
 
 
 @pytest.mark.variants(1)
@@ -115,8 +115,8 @@ def test_large_heat_maps_and_many_pairs_are_left_out():
     large = replace(pair, rows=rows, cells=(pair.cells * MOST_SIDE)[: len(rows)])
     assert drawing(large, "large")[0] is None
     many = replace(shapes, ranked=(*shapes.ranked, *[replace(pair, size=0.0) for _ in range(20)]))
-    assert sum(isinstance(shape, Surface) for shape in usual(many)) == MOST_PAIRS
-    text = picture_page(made, "model.json", many, [*usual(many), large], "1.0").saved()
+    assert sum(isinstance(shape, Surface) for shape in usual([many])[0][1]) == MOST_PAIRS
+    text = picture_page(made, "model.json", [(many, [*usual([many])[0][1], large])], "1.0").saved()
     assert "more values than a heat map shows here" in Page(text).words
     assert "shapes are not drawn" in Page(text).words
 
@@ -224,7 +224,7 @@ def test_what_is_not_measurable_is_said_and_has_no_band(mapped, tmp_path):
         if isinstance(shape, Surface):
             assert not re.search(r">[+-]?\d\.\d\d<", drawn(shape))
             assert 'small b"' not in drawn(shape)
-    draw(shapes, shapes.ranked, tmp_path / "shapes.svg")
+    draw([(shapes, shapes.ranked)], tmp_path / "shapes.svg")
     assert "<polygon" not in (tmp_path / "shapes.svg").read_text()
 
 

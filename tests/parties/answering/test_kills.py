@@ -122,6 +122,44 @@ def test_a_kill_at_any_durable_step_leaves_nothing_bare_beside_a_charge(ada, pre
     assert beside
 
 
+def test_a_killed_party_sends_the_top_up_that_it_charged_and_no_other(ada):
+    """Until the charge nothing has left, and the masked bytes may be made again; from then on they are the same."""
+    from tests.parties.answering.test_cohort_noise import AGES, query
+
+    ada.policy = ada.world.policy(designs=["statistic"], smallest_cohort=2, assumed_colluders=0)
+    ada.restart()
+    envelope, cohort = ready(ada, query(ada.world, predicates=AGES[:5]))
+    cohort = ada.world.cohort(cohort.acceptances[0], others=("bo",))
+    ada.ledger.database.close()
+    shutil.rmtree(ada.directory.with_name("copy"), ignore_errors=True)
+    shutil.copytree(ada.directory, ada.directory.with_name("copy"), symlinks=True)
+    at, digests, charged = 0, set(), 0
+    while True:
+        restore(ada.directory)
+        code = killed_upload(ada, envelope, cohort, at)
+        ada.restart()
+        held = ada.attempts.find(envelope.payload_hash, 1)
+        spooled = None
+        if held.state is S.CHARGED:
+            charged += 1
+            spooled = ada.spools.open(envelope.payload_hash, 1, masked=True).digest
+            assert held.spool_digest == spooled
+        else:
+            assert not ada.ledger.is_charged(envelope.payload_hash, 1)
+        ada.upload(envelope, cohort)
+        sent = ada.hub.opened_receipt().upload_digest
+        assert spooled in (None, sent)
+        digests.add(sent)
+        ada.ledger.database.close()
+        if code == DONE:
+            break
+        at += 1
+    assert at > 10
+    assert charged > 1
+    # Each run drew its own, with top-ups of the system's randomness.
+    assert len(digests) > 1
+
+
 def test_nothing_bare_stays_when_another_cohort_is_refused(ada, monkeypatch):
     envelope, cohort = ready(ada)
 

@@ -12,6 +12,7 @@ from radofed.node_config import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA, table
 from tests.federation.processes import ProcessFederation, rado
 from tests.html_page import Page, check_that_it_loads_nothing
+from tests.learner.class_models import NAMES, class_model
 from tests.learner.shapes.mapped import model as mapped
 from tests.radofed.console.consoles import console, fill
 from tests.radofed.console.looking import check_page, open_page, press, saved, visiting
@@ -395,3 +396,30 @@ def test_a_model_with_curves_shows_its_shapes(federation, learner):
     with page.context.browser.new_page() as alone:
         alone.set_content(shapes)
         check_page(alone)
+
+
+@pytest.mark.parametrize("is_mapped", [False, True])
+def test_a_model_of_several_classes_has_its_pages(federation, learner, is_mapped):
+    page, opening = learner
+    models = federation.learner.directory / "models"
+    models.mkdir(exist_ok=True)
+    name = f"classes-{int(is_mapped)}"
+    class_model(mapped=is_mapped).save(models / f"{name}.json")
+    open_page(page, opening, f"models/{name}")
+    text = page.inner_text("main")
+    assert "for each class of the label kind, and says the class of the largest" in text
+    assert "beside the average of all classes" in text
+    assert page.locator("svg[role=img]").count() == len(NAMES)
+    assert (page.locator("table").count() == 0) == is_mapped
+    check_page(page)
+    for path, saved_words in (("shapes", "Columns, for"), ("report", "and says the class of the largest")):
+        open_page(page, opening, f"models/{name}/{path}")
+        check_page(page)
+        _, made = saved(page)
+        check_that_it_loads_nothing(made)
+        assert saved_words in Page(made).words
+        with page.context.browser.new_page(color_scheme="dark") as alone:
+            alone.set_content(made)
+            check_page(alone)
+    open_page(page, opening, "models")
+    assert name in page.inner_text("main")

@@ -1,0 +1,252 @@
+"""Proportional hazards in discrete time, in a few rounds: noisy counts, noisy moments, then noisy gradients.
+
+Within interval j a record x has the event with probability 1 - exp(-exp(alpha_j + theta . x)), if it did not have it
+before: exp(theta_i) is the ratio of hazards per unit of coordinate i, as in Cox's model, of which this is the grouped
+form (Prentice and Gloeckler, Biometrics 34, 1978).
+
+1. The cells of dpcore.evaluation.life_table start the baseline, with theta = 0.
+2. Moments define a basis P in which records z = P x have mean zero and about one spread.
+3. Each further release is the mean gradient at one point; the next point is the root of a regression over all of them,
+   as in dpcore.estimators.private_newton. The curvature is about the share of records with an event along z, and u^2
+   times the share with an event in interval j along alpha_j / u.
+
+Clipped gradients are zero at another point than unclipped ones: `clip` trades that against noise.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+
+from dpcore.errors import ConfigurationError, DataError, OracleRefusedError, PlanError
+from dpcore.estimators.oracle import WHOLE, Asked, GradientEstimate, check_left
+from dpcore.estimators.private_newton import Seen, Whitening, bounded_step, clip_of, roomy_norm, root
+from dpcore.numbers.fixed_point import Matrix, Vector
+from dpcore.predicates.expressions import And, LabelAbove, LabelIs, Not, Predicate
+from dpcore.rados.distribution import NumberMoments
+from dpcore.records.clipping import Basis
+from dpcore.records.features import EventTime, event_time
+from dpcore.statistics.accuracy import Estimates
+
+_SHARE_OF_CURVATURE = 0.8
+"""Of the curvature without covariates: records of high hazards leave first, and clipped ones count less."""
+
+_LEAST_EVENTS = 5.0
+"""Events that an interval counts as at least, for its curvature."""
+
+_HAZARDS = (1e-3, 0.9)
+"""Bounds on an interval's hazard at the start."""
+
+
+class EventTimeOracle(Asked, Protocol):
+    """An oracle that answers about a label that is a time to an event, within one budget."""
+
+    @property
+    def epsilon(self) -> Fraction:
+        """Epsilon of the whole budget."""
+        ...
+
+    def statistic(self, predicates: Sequence[Predicate], *, part: Fraction = WHOLE) -> Estimates:
+        """As of `StatisticOracle`."""
+        ...
+
+    def number_moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> NumberMoments:
+        """Moments whose t is 1 for an event within the horizon, and else -1."""
+        ...
+
+    def hazard_gradient(
+        self, theta: Vector, *, clip: Fraction, interval_weight: int, part: Fraction = WHOLE, basis: Basis | None = None
+    ) -> GradientEstimate:
+        """The mean (J + d,) of clipped gradients at theta (J + d,): dpcore.queries.hazard_gradient."""
+        ...
+
+
+@dataclass(frozen=True)
+class Hazards:
+    """What is learnt."""
+
+    log_hazards: Vector
+    """(J,), alpha: of a record whose coordinates are zero."""
+    theta: Vector
+    """(d,), that of the bias zero."""
+    rounds: int
+    """How many gradients were used."""
+    refusal: str | None
+    """Why there were fewer than planned."""
+
+
+class ProportionalHazards(BaseEstimator):  # type: ignore[misc]  # untyped base
+    """Hazard ratios and a baseline, from 2 + `rounds` releases; see the module's docstring.
+
+    - rounds: of gradients, at least 1. cells_part, moments_part: parts of the budget's squared mu for the cells and the
+      moments; the gradients share the rest equally.
+    - clip: C over the root mean square of |z| and the root of twice the share of events.
+    - norm_bound: the clipping norm R of the moments; None is `roomy_norm` of the schema.
+
+    After `fit_queries`: `theta_` (d,) over the schema's coordinates; `log_hazards_` (J,); `borders_` (J,);
+    `rounds_done_`; `warning_`, why there were fewer, else None.
+    """
+
+    event_times: ClassVar[bool] = True
+    """It learns labels that are times to an event, and no others."""
+    class_labels: ClassVar[bool] = False
+    measured_labels: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        *,
+        rounds: int = 6,
+        cells_part: float = 0.1,
+        moments_part: float = 0.2,
+        clip: float = 1.0,
+        norm_bound: Fraction | None = None,
+    ) -> None:
+        self.rounds = rounds
+        self.cells_part = cells_part
+        self.moments_part = moments_part
+        self.clip = clip
+        self.norm_bound = norm_bound
+
+    def fit_queries(self, oracle: EventTimeOracle) -> Self:
+        """Fit by querying; returns self. If a gradient is refused, the result so far is kept.
+
+        Raises ConfigurationError for a parameter, DataError if no event can be told from the noise, OracleRefusedError.
+        """
+        self._check()
+        check_left(oracle)
+        label = event_time(oracle.schema.label, "proportional hazards")
+        learned = self._learn(oracle, label)
+        self.theta_, self.log_hazards_, self.borders_ = learned.theta, learned.log_hazards, np.array(label.borders)
+        self.rounds_done_, self.warning_ = 2 + learned.rounds, None
+        if learned.refusal is not None:
+            self.warning_ = f"received {self.rounds_done_} of {2 + self.rounds} releases: {learned.refusal}"
+        return self
+
+    def decision_function(self, x: Matrix) -> Vector:
+        """Log hazard ratios to a record of zeros: (rows,), of encoded records (rows, d). Raises NotFittedError."""
+        self._check_fitted()
+        found: Vector = np.asarray(x, dtype=np.float64) @ self.theta_
+        return found
+
+    def survival(self, x: Matrix) -> Matrix:
+        """The chance that each record is without the event at each border: (rows, J). Raises NotFittedError."""
+        logs = self.log_hazards_ + self.decision_function(x)[:, np.newaxis]
+        found: Matrix = np.exp(-np.cumsum(np.exp(np.minimum(logs, 700.0)), axis=1))
+        return found
+
+    def _learn(self, oracle: EventTimeOracle, label: EventTime) -> Hazards:
+        intervals = len(label.borders)
+        cells = oracle.statistic(cell_predicates(label.borders), part=_part(self.cells_part))
+        shares, at_risk = _events(cells.values, intervals)
+        rate = float(shares.sum())
+        if rate * cells.rows <= 2.0 * np.sqrt(intervals) * cells.deviation * cells.rows or (at_risk <= 0.0).any():
+            raise DataError(
+                "events cannot be told from the noise in these intervals: ask with a larger epsilon, or a schema with "
+                "fewer intervals or an earlier horizon"
+            )
+        norm_bound = self.norm_bound or roomy_norm(oracle.schema)
+        moments = oracle.number_moments(part=_part(self.moments_part), norm_bound=norm_bound)
+        whitening = Whitening.of(moments, 0.8)
+        basis = _centred(whitening.basis, bias=oracle.schema.bias)
+        clip = clip_of(self.clip * float(np.sqrt(min(1.0, 2.0 * rate))), whitening.size)
+        weight = max(1, round(float(np.sqrt(intervals))))
+        of_intervals = weight**2 * np.maximum(shares, _LEAST_EVENTS / cells.rows)
+        curvature = np.concatenate([of_intervals, np.full(oracle.schema.d, rate)]) * _SHARE_OF_CURVATURE
+        hazards = np.clip(shares / at_risk, *_HAZARDS)
+        phi = np.concatenate(
+            [np.log(-np.log1p(-hazards)) / weight, _start(moments, basis, rate, bias=oracle.schema.bias)]
+        )
+        seen: list[Seen] = []
+        refusal = None
+        part = (1 - _part(self.cells_part) - _part(self.moments_part)) / self.rounds
+        for _ in range(self.rounds):
+            try:
+                answer = oracle.hazard_gradient(phi, clip=clip, interval_weight=weight, part=part, basis=basis)
+            except (OracleRefusedError, PlanError) as error:
+                refusal = str(error)
+                break
+            noise = answer.deviation / (rate * _SHARE_OF_CURVATURE)
+            seen.append(Seen(phi, phi - answer.mean / curvature, noise))
+            phi = bounded_step(phi, root(seen))
+        theta = np.asarray(basis.matrix.T @ phi[intervals:])
+        log_hazards = phi[:intervals] * weight
+        if oracle.schema.bias:
+            log_hazards, theta[-1] = log_hazards + theta[-1], 0.0
+        return Hazards(log_hazards, theta, len(seen), refusal)
+
+    def _check(self) -> None:
+        if not (isinstance(self.rounds, int | np.integer) and self.rounds >= 1):
+            raise ConfigurationError(f"rounds is {self.rounds}: give at least 1")
+        parts = {"cells_part": self.cells_part, "moments_part": self.moments_part}
+        for name, part in parts.items():
+            if not 1e-3 <= part <= 1 - 1e-3:
+                raise ConfigurationError(f"{name} is {part}: give a number from 0.001 to 0.999")
+        if sum(parts.values()) > 1 - 1e-3:
+            raise ConfigurationError("cells_part and moments_part leave nothing for gradients: lower one of them")
+        if not (np.isfinite(self.clip) and self.clip > 0):
+            raise ConfigurationError(f"clip is {self.clip}: it must be finite and positive")
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "theta_"):
+            raise NotFittedError("this ProportionalHazards has no theta_: fit it to answers first")
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "theta_")
+
+
+def concordance(scores: Vector, times: Vector, happened: Any) -> float:
+    """Harrell's index: of all pairs of which one had the event before the other's time, the share that scores order so.
+
+    Equal scores count half. scores, times, happened: (rows,); a higher score means an earlier event. NaN without pairs.
+    """
+    ordered, pairs = 0.0, 0
+    for place in np.flatnonzero(happened):
+        later = scores[times > times[place]]
+        ordered += float((later < scores[place]).sum()) + float((later == scores[place]).sum()) / 2.0
+        pairs += len(later)
+    return ordered / pairs if pairs else float("nan")
+
+
+def _start(moments: NumberMoments, basis: Basis, rate: float, *, bias: bool) -> Vector:
+    """One step from zero along z, (d,): the mean of z over the events, as if all records were at risk alike."""
+    if not bias:
+        return np.zeros(basis.d)
+    # t is 1 at an event and else -1; the products with the bias are the sums of all records.
+    of_events = (moments.label_sum + moments.product_sum[-1]) / 2.0
+    start: Vector = basis.matrix @ of_events / (rate * moments.rows)
+    return start
+
+
+def cell_predicates(borders: Sequence[float]) -> tuple[Predicate, ...]:
+    """Whether a row is in each cell of a label with these ends of intervals: 2 J + 1, of which one holds."""
+    later: list[Predicate] = [LabelAbove(Fraction(border)) for border in borders]
+    within = [And((earlier, Not(end))) for earlier, end in pairwise(later)]
+    intervals: list[Predicate] = [Not(later[0]), *within]
+    happened, censored = LabelIs(positive=True), LabelIs(positive=False)
+    return (*(And((happened, each)) for each in intervals), *(And((censored, each)) for each in intervals), later[-1])
+
+
+def _part(part: float) -> Fraction:
+    return Fraction(part).limit_denominator(10**6)
+
+
+def _events(cells: Vector, intervals: int) -> tuple[Vector, Vector]:
+    """Of each interval, the share of rows that had the event in it, and that was at risk, half of those censored."""
+    events, censored = cells[:intervals], cells[intervals:-1]
+    later = np.cumsum((events + censored)[::-1])[::-1]
+    return events, later + cells[-1] - censored / 2.0
+
+
+def _centred(basis: Basis, *, bias: bool) -> Basis:
+    """The basis without the direction in which all records are alike: records z then have mean zero."""
+    if not bias:
+        return basis
+    # c . z = 1 for every record, and E z = c where E z z^T = I.
+    constant = np.linalg.solve(basis.matrix.T, np.eye(basis.d)[-1])
+    constant /= np.linalg.norm(constant)
+    return Basis.of(basis.matrix - np.outer(constant, constant @ basis.matrix))

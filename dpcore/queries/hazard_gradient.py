@@ -1,0 +1,132 @@
+"""The gradient query over a label that is a time to an event: of proportional hazards in discrete time.
+
+With J intervals and a record z followed into interval k, let eta_j = alpha_j + theta . z and mu_j = exp(eta_j), the
+hazard's integral over interval j. If the event did not happen before, it happens there with probability 1 -
+exp(-mu_j) (complementary log-log; Prentice and Gloeckler, Biometrics 34, 1978). The negative log likelihood's
+derivative in eta_j is
+
+    r_j = mu_j             for j < k, which the record survived
+    r_k = -mu_k / (exp(mu_k) - 1)     if the event happened in k
+    r_k = mu_k / 2         if the record was censored in k, halfway
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpcore.errors import PlanError, ShapeError
+from dpcore.numbers.progress import Progress
+from dpcore.queries.gradient import THETA_BITS, GradientQuery
+from dpcore.records.features import Target, event_time
+from dpcore.records.losses import HAZARD_BITS, STEP_BITS, clip_squared, hazard_tables
+from dpcore.records.records import BLOCK_ROWS, Records, labelled_rows
+
+MOST_WEIGHT = 64
+"""Of an interval."""
+
+_LARGEST_SQUARE = 1 << 61
+"""Squared lengths are compared exactly in 64 bits, a little above the largest."""
+
+
+@dataclass(frozen=True)
+class HazardGradientQuery(GradientQuery):
+    """Sums of clipped gradients of the negative log likelihood, with noise on every coordinate.
+
+    theta: (J + d,). Its first J entries are alpha_j / u, with u the intervals' weight, so that a record's vector is
+
+        v = (u r_1, ..., u r_J, R z),      R = sum of r_j,
+
+    in units of 2^-(f + HAZARD_BITS), z = x or P x, its r_j shortened together until |v|^2 <= C^2 4^(f + HAZARD_BITS). A
+    record that is not usable adds zero.
+
+    Sensitivity: 2 C in L2, as of `GradientQuery`: a record has one vector, however many intervals it was followed
+    through, and none is longer than C.
+
+    Raises PlanError and ConfigurationError as it does, and for an interval weight that is not from 1 to MOST_WEIGHT.
+    """
+
+    losses: ClassVar[tuple[str, ...]] = ("hazards",)
+    intervals: int = 1
+    """J, that of the schema's label."""
+    interval_weight: int = 1
+    """u."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.interval_weight <= MOST_WEIGHT:
+            raise PlanError(f"interval_weight is {self.interval_weight}: choose 1 to {MOST_WEIGHT}")
+
+    @property
+    def weight_bits(self) -> int:
+        """See `GradientQuery`."""
+        return HAZARD_BITS
+
+    @property
+    def coordinates(self) -> int:
+        """See `GradientQuery`."""
+        return len(self.theta) - self.intervals
+
+    def length(self, d: int) -> int:
+        """J + d. Raises PlanError if theta has another length."""
+        if self.intervals + d != len(self.theta):
+            raise PlanError(
+                f"theta has {len(self.theta)} entries, and {self.intervals} intervals and {d} coordinates need "
+                f"{self.intervals + d}: give one for each"
+            )
+        return len(self.theta)
+
+    def sums(self, records: Records, fraction_bits: int, progress: Progress | None = None) -> NDArray[np.int64]:
+        """The contribution without noise: (J + d,). Raises as `GradientQuery.sums`."""
+        if records.coding.intervals != self.intervals or records.d + self.intervals != len(self.theta):
+            raise ShapeError(
+                f"theta has {len(self.theta)} entries for {self.intervals} intervals, and the records {records.d} "
+                f"coordinates and {records.coding.intervals} intervals: use one schema"
+            )
+        self._check_room(fraction_bits)
+        from dpcore.records.compiled import add_hazard_gradients  # noqa: PLC0415 - imports Numba
+
+        theta, total = np.array(self.theta, dtype=np.int64), np.zeros(len(self.theta), dtype=np.int64)
+        most, shift = clip_squared(self.clip, fraction_bits, HAZARD_BITS), fraction_bits + THETA_BITS - STEP_BITS
+        means, at_events = hazard_tables()
+        for first, block, codes in labelled_rows(records, fraction_bits):
+            rows = block if self.basis is None else self.basis.apply(block)
+            usable = records.usable[first : first + len(block)]
+            add_hazard_gradients(
+                rows[usable],
+                codes[usable].astype(np.int64),
+                theta,
+                self.interval_weight << fraction_bits,
+                means,
+                at_events,
+                shift,
+                most,
+                total,
+            )
+            if progress is not None:
+                progress(min(first + BLOCK_ROWS, records.rows), records.rows)
+        return total
+
+    def _check_room(self, fraction_bits: int) -> None:
+        super()._check_room(fraction_bits)
+        if clip_squared(self.clip, fraction_bits, HAZARD_BITS) >= _LARGEST_SQUARE:
+            raise PlanError(
+                f"a clip of {float(self.clip):g} with {fraction_bits} fraction bits leaves no room: lower either"
+            )
+        if sum(map(abs, self.theta[: self.intervals])) * (self.interval_weight << fraction_bits) >= _LARGEST_SQUARE:
+            raise PlanError("the baseline is too long for exact margins: lower interval_weight, or fraction_bits")
+
+    def words(self) -> str:
+        """See `QueryKind`."""
+        return f"{super().words()}, over {self.intervals} intervals of time"
+
+    def facts(self, d: int, fraction_bits: int) -> dict[str, Any]:
+        """See `QueryKind`."""
+        return {**super().facts(d, fraction_bits), "intervals": self.intervals}
+
+    def check_target(self, target: Target) -> None:
+        """See `QueryKind`."""
+        found = event_time(target, "a gradient of proportional hazards").coding.intervals
+        if found != self.intervals:
+            raise PlanError(f"the query has {self.intervals} intervals and the schema {found}: make them equal")
