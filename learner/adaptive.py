@@ -28,16 +28,27 @@ TRIVIAL = 0.5
 """The tolerance of the constant 1/2."""
 
 
-class Series:
-    """At most k questions. earlier: answers about these rows that the learner knows already."""
+def premise_of(questions: int, way: Way) -> str:
+    """When the tolerances of so many questions hold, as a clause."""
+    return (
+        f"for all of up to {questions} questions together, each of which earlier answers may have chosen, because "
+        f"{way.words}"
+    )
 
-    def __init__(self, adaptive: Adaptive, whole: HeldBack | None, earlier: Sequence["Answer"]) -> None:
-        self._adaptive, self._whole = adaptive, whole
+
+class Series:
+    """At most k questions about the rows of a part and an epoch; None for all of them.
+
+    Answers that the learner has from elsewhere count by what they are about ("Adaptive questions" in
+    docs/explanation/proofs.md): not at all, if it is another epoch, or as the number of the rows that are asked, if it
+    is a part without any of them.
+    """
+
+    def __init__(self, adaptive: Adaptive, whole: HeldBack | None, epoch: str | None = None) -> None:
+        self._adaptive, self._whole, self._epoch = adaptive, whole, epoch
         self._way, self._decided = adaptive.way, False
-        self._asked, self._pieces_only = 0, True
+        self._asked, self._pieces_only, self._beside = 0, True, False
         self._leak, self._nats = Leak(), 0.0
-        for answer in earlier:
-            self._count(answer)
 
     @property
     def is_open(self) -> bool:
@@ -48,14 +59,12 @@ class Series:
     def premise(self) -> str:
         """When they hold, as a clause."""
         assert self._way is not None, "a series has a way from its first question on"
-        return (
-            f"for all of up to {self._adaptive.questions} questions together, each of which earlier answers may have "
-            f"chosen, because {self._way.words}"
-        )
+        return premise_of(self._adaptive.questions, self._way)
 
     def part(self) -> HeldBack | None:
         """The rows that the next question is about. Raises ConfigurationError if all questions were asked."""
         self._check_left()
+        self._check_known(self._way)
         if self._way is not Way.SPLIT:
             return self._whole
         return HeldBack.piece_of(self._whole, self._adaptive.questions, self._asked)
@@ -77,10 +86,7 @@ class Series:
         failure, leak = self.failure(confidence), _leak_of(query, [rows // parties or 1] * parties)
         found = {way: self._last(way, batch, leak, rows, failure) for way in Way}
         way = self._way or min(found, key=lambda each: found[each])
-        if way is Way.SPLIT and not self._pieces_only:
-            raise PlanError(
-                "answers about all of these rows are known already, so no piece of them is fresh: choose another way"
-            )
+        self._check_known(way)
         tolerance = min(found[way], 1.0)
         if tolerance >= TRIVIAL:
             questions = amount(self._adaptive.questions, "adaptive question")
@@ -106,7 +112,7 @@ class Series:
         # From below to the least fixed point, where answers before are as close as the last.
         for _ in range(200):
             told_nats = self._nats + last * each(width * rows)
-            widths = replace(batch, information=told_nats).half_widths(rows, failure)
+            widths = replace(batch, information=told_nats, is_fresh=self._beside).half_widths(rows, failure)
             before, width = width, widths.sampling / batch.amplification.sampling * batch.share
             if width - before <= 1e-6 * width or width >= 1:
                 break
@@ -117,7 +123,7 @@ class Series:
         if self._way is Way.SPLIT:
             return replace(batch, is_fresh=True)
         if self._way is Way.INFORMATION:
-            return replace(batch, information=self._nats)
+            return replace(batch, information=self._nats, is_fresh=self._beside)
         if self._way is Way.PRIVACY and self._leak != Leak():
             return self._masked(batch, self._leak + _leak_of(query, party_rows), failure)
         return batch
@@ -145,11 +151,18 @@ class Series:
             width = sampling / batch.amplification.sampling * batch.share * rows
             self._nats += _nats_of(batch, rows)(width)
 
-    def _count(self, answer: "Answer") -> None:
-        """Count an earlier answer: a question of this series, or one before it."""
+    def count(self, answer: "Answer") -> None:
+        """Count an answer of the learner's that is not to a question of this series."""
         query, rows = answer.query, sum(answer.party_rows.values())
-        self._leak += _leak_of(query, list(answer.party_rows.values()))
+        if None not in (self._epoch, query.epoch) and self._epoch != query.epoch:
+            return
         kind = query.kind
+        self._leak += _leak_of(query, list(answer.party_rows.values()))
+        # Rows outside of its part enter other answers, such as local ones.
+        is_of_part = query.held_back is not None and kind.protection(setting_of(query)).is_of_part
+        if is_of_part and self._whole is not None and self._whole.is_disjoint(query.held_back):
+            self._beside = True
+            return
         if isinstance(kind, StatisticQuery) and not isinstance(kind.noise, LocalResponse):
             noise = SharedNoise(kind.noise, len(answer.party_rows), query.encoding.fraction_bits)
             self._nats += len(kind.predicates) * nats(noise, rows / 2)
@@ -157,12 +170,25 @@ class Series:
             self._asked += 1
         else:
             self._nats, self._pieces_only = math.inf, False
-        self._way = self._adaptive.way or (Way.SPLIT if self._pieces_only else None)
+        if not self._decided:
+            self._way = self._adaptive.way or (Way.SPLIT if self._pieces_only else None)
 
     def _piece(self, number: int) -> HeldBack | None:
         """Piece `number` of the rows; None beyond the last."""
         count = self._adaptive.questions
         return HeldBack.piece_of(self._whole, count, number) if number < count else None
+
+    def _check_known(self, way: Way | None) -> None:
+        """Raise PlanError if no tolerance would hold this way beside the other answers about these rows."""
+        if way is Way.SPLIT and not self._pieces_only:
+            raise PlanError(
+                "answers about all of these rows are known already, so no piece of them is fresh: choose another way"
+            )
+        if way is Way.INFORMATION and self._nats == math.inf:
+            raise PlanError(
+                "answers about these rows that are no statistics are known already, and what they tell is not counted "
+                "in nats: choose another way"
+            )
 
     def _check_left(self) -> None:
         if self._asked >= self._adaptive.questions:

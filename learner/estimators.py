@@ -99,6 +99,12 @@ def make_estimator(name: str, /, **options: Any) -> Any:
     return instance_of(name, class_of(name), options)
 
 
+def guarantee_of(estimator: Any) -> str | None:
+    """What a fitted estimator guarantees of its error, in words; None if it guarantees nothing."""
+    found = getattr(estimator, "guarantee_", None)
+    return None if found is None else str(found)
+
+
 def refused(name: str, target: Target, learns: Callable[[str], bool]) -> str | None:
     """The sentence that refuses to train this estimator on a label of this type; None if it learns it.
 

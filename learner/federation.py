@@ -12,6 +12,7 @@ the same steps: it is planned, signed, accepted or refused by each party, charge
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -21,7 +22,7 @@ from dpcore.accounting.local_response import LocalResponse
 from dpcore.accounting.protection import ReleaseCost
 from dpcore.accounting.words import after_attempt, figures
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError, RadofedError
-from dpcore.estimators.oracle import WHOLE, GradientEstimate
+from dpcore.estimators.oracle import WHOLE, GradientEstimate, failure_of
 from dpcore.numbers.rationals import rounded_up
 from dpcore.predicates.expressions import Constant, Predicate
 from dpcore.predicates.frontend import as_predicate
@@ -49,8 +50,8 @@ from dpcore.statistics.accuracy import (
     SharedNoise,
     corrected_batch,
 )
-from dpcore.statistics.adaptive import Adaptive
-from learner.adaptive import Series
+from dpcore.statistics.adaptive import Adaptive, Way
+from learner.adaptive import Series, premise_of
 from learner.composition import Unanswered, composed_statement, cost_of, rows_of
 from learner.history import AskedBeforeError, NotAskedBeforeError
 from learner.inquiring import Inquiring, InquiringFederation
@@ -167,6 +168,7 @@ class Federation(InquiringFederation):
     def __init__(self, source: AnswerSource, schema: Schema, **terms: Any) -> None:
         self.source, self.schema, self._terms = source, schema, terms
         self.answers: list[Answer] = []
+        self._known: list[Answer] = []
 
     def statistic(
         self,
@@ -197,12 +199,20 @@ class Federation(InquiringFederation):
         """Two federations: of the rows that parties do not hold back, for training, and of those that they do.
 
         share: of each party's rows, the same rows at every call with this share. Queries to either cost what queries
-        about all rows do. Raises PlanError unless the share is an exact fraction between 0 and 1.
+        about all rows do. Answers to one count in an adaptive series of the others (`learner.adaptive.Series`). Raises
+        PlanError unless the share is an exact fraction between 0 and 1.
         """
         training, held_back = (
             Federation(self.source, self.schema, **{**self._terms, "held_back": HeldBack(share, part)}) for part in Part
         )
+        # One learner sees the answers to all of them.
+        training._known = held_back._known = self._known  # noqa: SLF001
         return training, held_back
+
+    @property
+    def known(self) -> Sequence[Answer]:
+        """All answers so far to this federation, to the one that it is a part of, and to other parts of that."""
+        return self._known
 
     @property
     def held_back(self) -> HeldBack | None:
@@ -223,6 +233,7 @@ class Federation(InquiringFederation):
         """Send a plan's query, store its answer and return it."""
         answer = self.source.answer(plan)
         self.answers.append(answer)
+        self._known.append(answer)
         return answer
 
     @property
@@ -293,9 +304,11 @@ class BudgetedOracle(Inquiring):
         self._left, self._refused, self._refused_part = WHOLE, False, Fraction(0)
         self.adaptive = Adaptive(adaptive) if isinstance(adaptive, int) else adaptive
         self._series: Series | None = None
+        self._counted = 0
         if self.adaptive is not None:
-            earlier = [*federation.source.earlier, *federation.answers]
-            self._series = Series(self.adaptive, federation.held_back, earlier)
+            self._series = Series(self.adaptive, federation.held_back, federation.terms.get("epoch"))
+            for answer in federation.source.earlier:
+                self._series.count(answer)
         self.answers: list[Answer] = []
         self.unanswered: list[Unanswered] = []
 
@@ -308,21 +321,37 @@ class BudgetedOracle(Inquiring):
     def rows(self) -> int:
         """The total of the rows that parties state; of a part of the rows, how many of them it has on average.
 
-        Of an epoch, what they stated in the last answer; 0 before that.
+        Of an epoch, what they stated in the last answer about it; 0 before that.
         """
         rows = self._stated_rows
         return rows if self.held_back is None else self.held_back.rows(rows)
 
     @property
     def _stated_rows(self) -> int:
-        if self._federation.terms.get("epoch") is None:
-            return self._federation.source.rows
-        return sum(self.answers[-1].party_rows.values()) if self.answers else 0
+        federation, epoch = self._federation, self._federation.terms.get("epoch")
+        if epoch is None:
+            return federation.source.rows
+        rows = _rows_of_epoch(federation.known, epoch)
+        return self._earlier_rows_of_epoch if rows is None else rows
+
+    @cached_property
+    def _earlier_rows_of_epoch(self) -> int:
+        """What parties stated of the epoch before this federation asked; 0 if nothing. Read once, as it may be slow."""
+        federation = self._federation
+        return _rows_of_epoch(federation.source.earlier, federation.terms["epoch"]) or 0
 
     @property
     def held_back(self) -> HeldBack | None:
         """The part of the rows that queries are about; None for all."""
         return self._federation.held_back
+
+    @property
+    def asked_part(self) -> HeldBack | None:
+        """The part of the rows that the last answer is about, a piece in a split series; before the first `held_back`.
+
+        None for all rows.
+        """
+        return self.answers[-1].query.held_back if self.answers else self.held_back
 
     @property
     def epsilon(self) -> Fraction:
@@ -408,6 +437,8 @@ class BudgetedOracle(Inquiring):
         options = {**self._options(part), "feature_map": feature_map, "local": local}
         request = StatisticRequest(self.schema, asked, pure=self._delta == 0, **options)
         series = self._series
+        if series is not None:
+            self._count_others(series)
         if series is not None and series.is_open:
             plan = self._plan(request)
             batch, parties = _batch(plan.query, correction, _stated(plan)), _stated(plan)
@@ -417,6 +448,14 @@ class BudgetedOracle(Inquiring):
         stated = plan.party_rows or [max(1, rows)] * plan.query.honest_parties
         self._widths(plan.query, correction, stated, confidence).check(tolerance, rows)
         return plan, correction
+
+    def _count_others(self, series: Series) -> None:
+        """Count the federation's answers of the meantime that are not to questions of this series."""
+        known = self._federation.known
+        for answer in known[self._counted :]:
+            if all(answer is not own for own in self.answers):
+                series.count(answer)
+        self._counted = len(known)
 
     def _widths(self, query: Query, correction: Correction, party_rows: Sequence[int], confidence: float) -> _Widths:
         """The half-widths of an answer of these parties, which in a series hold for what it is asked after."""
@@ -650,6 +689,12 @@ class BudgetedOracle(Inquiring):
         return words if count else f"{words}; --would-accept asks first, and counts nothing"
 
 
+def _rows_of_epoch(answers: Sequence[Answer], epoch: str) -> int | None:
+    """The rows of the parties in the last of the answers about this epoch; None if there is none."""
+    found = next((answer for answer in reversed(answers) if answer.query.epoch == epoch), None)
+    return None if found is None else sum(found.party_rows.values())
+
+
 def rows_about(answer: Answer) -> int:
     """The number of rows that an answer's sums are divided by: of a part of the rows, how many it has on average.
 
@@ -669,7 +714,14 @@ def estimates_of(answer: Answer, *, confidence: float = 0.95) -> Estimates:
     if not kind.batch:
         raise ConfigurationError(f"this is a release of {kind.contents}: give one of statistics")
     _, correction = corrected_batch(kind.batch, 0.0)
-    return _estimates(answer, correction, confidence)
+    about = answer.query.held_back
+    if about is None or not about.pieces:
+        return _estimates(answer, correction, confidence)
+    # One question of a series, whose rows are its own: the piece says how many questions there are.
+    batch = replace(_batch(answer.query, correction, len(answer.party_rows)), is_fresh=True)
+    widths = _Widths(batch, failure_of(confidence, about), about)
+    premise = premise_of(about.pieces, Way.SPLIT)
+    return replace(_estimates(answer, correction, confidence, widths), premise=premise)
 
 
 def _estimates(answer: Answer, correction: Correction, confidence: float, widths: _Widths | None = None) -> Estimates:

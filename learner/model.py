@@ -18,7 +18,7 @@ from dpcore.numbers.rationals import exact_number
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.encoding import Change, changes, summed, why_unusable
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.features import Target, two_classes
+from dpcore.records.features import Target, measured, two_classes
 from dpcore.records.schema import Schema
 from learner import export
 from learner.score_parts import Explanation, LinearScore, explain
@@ -57,6 +57,7 @@ _MODEL = FileKind(with_remedy("give the file that `train` wrote, or train again"
 
 
 Link = Literal["identity", "log"]
+_LARGEST_LOG = 100.0
 
 
 def link_of(estimator: str, target: Target) -> Link:
@@ -69,7 +70,7 @@ class Model:
     """A linear classifier over rows as `schema` encodes them, mapped first if there is a feature map.
 
     Of two classes it is sign(theta . x). Of several it has a row of weights for each, and predicts that of the largest
-    score (learner.scoring).
+    score (learner.scoring). Of a label that is a number or a count it predicts `values(theta . x)`.
 
     Raises ShapeError if theta or the covariance does not fit the schema, ModelError if a value is out of range.
     """
@@ -91,6 +92,11 @@ class Model:
     """(d, d), of theta given what was released: noise, sampling and shrinkage; None if it is not known."""
     calibration: Calibration | ClassCalibration | None = field(default=None, repr=False)
     """What makes probabilities of scores, from an evaluation; None if there was none."""
+    epochs: tuple[str, ...] = ()
+    """The epochs of rows that its releases are about, with those of the model that it started from; none if one is
+    about all rows."""
+    started_from: bytes | None = None
+    """The digest of the model that its training started from, 32 bytes; None if it started from nothing."""
 
     def __post_init__(self) -> None:
         theta = np.array(self.theta, dtype=np.float64)
@@ -103,6 +109,8 @@ class Model:
             raise ModelError("theta is not finite; train again with other options")
         if len(self.release_digest) != DIGEST_BYTES:
             raise ModelError(f"a release's digest has {DIGEST_BYTES} bytes; train again")
+        if self.started_from is not None and len(self.started_from) != DIGEST_BYTES:
+            raise ModelError(f"the digest of the model to start from has not {DIGEST_BYTES} bytes; train again")
         if self.held_back is not None and not 0 < self.held_back < 1:
             raise ModelError(
                 f"the share of rows that was held back is {self.held_back}, not between 0 and 1; train again"
@@ -140,8 +148,24 @@ class Model:
         margins: NDArray[np.float64] = (x if self.feature_map is None else self.feature_map.of(x)) @ self.theta.T
         return margins
 
+    @property
+    def link(self) -> Link:
+        """What makes predictions of scores, of a label that is a number or a count."""
+        return link_of(self.estimator, self.schema.label)
+
+    def values(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Predictions (rows,) of scores in the units of a label that is a number or a count.
+
+        Of counts with an exposure they are for an exposure of 1.
+        """
+        label = measured(self.schema.label, "a prediction in units")
+        return np.exp(np.minimum(scores, _LARGEST_LOG)) if self.link == "log" else label.in_units(scores)
+
     def predicted(self, scores: NDArray[np.float64]) -> NDArray[np.int8]:
-        """Labels (rows,) of scores: 1 or -1, which a score of zero has; of several classes codes from 0."""
+        """Labels (rows,) of scores: 1 or -1, which a score of zero has; of several classes codes from 0.
+
+        Raises SchemaError for a label that is a number or a count, which `values` predicts.
+        """
         return self.scoring.predicted(scores)
 
     @property
@@ -249,6 +273,8 @@ class Model:
             **({} if self.feature_map is None else {"feature_map": self.feature_map.to_list()}),
             **({} if self.covariance is None else {"covariance": covariance_text(self.covariance)}),
             **({} if self.calibration is None else {"calibration": self.calibration.to_dict()}),
+            **({"epochs": list(self.epochs)} if self.epochs else {}),
+            **({} if self.started_from is None else {"started_from": self.started_from.hex()}),
         }
 
     @classmethod
@@ -268,6 +294,8 @@ class Model:
             feature_map=feature_map,
             covariance=covariance_from_text(content["covariance"], len(names)) if "covariance" in content else None,
             calibration=calibration_from(content["calibration"]) if "calibration" in content else None,
+            epochs=tuple(map(str, content.get("epochs", ()))),
+            started_from=bytes.fromhex(content["started_from"]) if "started_from" in content else None,
         )
         if names != model.names:
             raise ModelError("theta's coordinates differ from those of the schema and the map; train it again")
@@ -281,7 +309,10 @@ class Predictions:
     scores: NDArray[np.float64]
     """(rows,) float64, theta . x, of several classes (rows, k), NaN without a prediction."""
     labels: NDArray[np.int8]
-    """(rows,) int8: +1, -1, or 0 without a prediction; of several classes the code, or -1 without one."""
+    """(rows,) int8: +1, -1, or 0 without a prediction; of several classes the code, or -1 without one; of a number or a
+    count 1, or 0 without one."""
+    values: NDArray[np.float64] | None = None
+    """(rows,), of a label that is a number or a count, in its units, NaN without a prediction; None of classes."""
     probabilities: NDArray[np.float64] | None = None
     """(rows,), of the positive class, of several (rows, k), NaN without a prediction; None if the model has none."""
     changes: tuple[Change, ...] = ()
@@ -302,11 +333,14 @@ def predict(model: Model, path: Any) -> Predictions:
     found = changes(model.schema, rows.tallies, len(usable))
     warn_of(found, rows=len(usable), usable=int(usable.sum()), then="these rows have no prediction")
     scores = model.scores(rows.x)
+    if model.schema.label.coding.is_measured:
+        scores[~usable] = math.nan
+        return Predictions(scores, usable.astype(np.int8), model.values(scores), changes=found)
     labels = model.predicted(scores)
     scores[~usable] = math.nan
     labels[~usable] = model.scoring.undecided
     chances = model.probabilities(scores) if why_no_probability(model) is None else None
-    return Predictions(scores, labels, chances, found)
+    return Predictions(scores, labels, probabilities=chances, changes=found)
 
 
 @dataclass(frozen=True)

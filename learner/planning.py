@@ -46,6 +46,8 @@ class Plan:
     """The exact privacy cost at the parties' stated sizes; None if the design has no bound or a party states none."""
     opening: OpeningSecret
     """The secret of the query's binding."""
+    chosen: str = ""
+    """What was chosen about the design and its number of rados, and why, a sentence; empty if nothing was."""
     not_asked: str = ""
     """Which parties of the roster are not asked, a sentence, empty if all are."""
     noise_note: str = ""
@@ -94,7 +96,8 @@ class Plan:
         noise = [f"{self.noise_note}."] if self.noise_note else []
         costs = [*self._privacy_words(), *noise, times, *self._quorum_words(), *self._retry_words()]
         purpose = [purpose_sentence(query.purpose)] if query.purpose else []
-        return [what, *purpose, *part, size, cohort, *others, *costs, *warnings]
+        chosen = [self.chosen] if self.chosen else []
+        return [what, *chosen, *purpose, *part, size, cohort, *others, *costs, *warnings]
 
     def _quorum_words(self) -> list[str]:
         wait_s = self.query.quorum_wait_s
@@ -171,7 +174,8 @@ def plan_query(
     now = stated_rows or {}
     max_rows = request.max_rows or sum(_most_rows(member, now.get(member.name)) for member in asked)
     stated = tuple(m for each in asked if (m := now.get(each.name, each.rows_at_least)) is not None)
-    kind = _checked_kind(request, cohort_min - colluders, stated if request.epoch is None else ())
+    known = stated if request.epoch is None else ()
+    kind, chosen = _checked_kind(request, cohort_min - colluders, known)
     cohorts = Cohorts(cohort_min, cohort_min - colluders, max_parties) if max_parties <= MOST_PARTIES else None
     kind, noise_note = _following(kind, request, cohorts, understood)
     features = [Feature.QUESTION] * question + [Feature.COHORT_NOISE] * (kind.cohorts is not None)
@@ -210,9 +214,8 @@ def plan_query(
     )
     _check_size(query)
     complete = stated if len(stated) == len(asked) else None
-    return Plan(
-        query, key.public_key, colluders, complete, _cost(query, stated, complete), opening, noise_note=noise_note
-    )
+    cost = _cost(query, stated, complete)
+    return Plan(query, key.public_key, colluders, complete, cost, opening, chosen, noise_note=noise_note)
 
 
 def _following(
@@ -265,8 +268,9 @@ def _key(certificate: Envelope, expires_unix_s: int) -> PaillierKey:
     return key
 
 
-def _checked_kind(request: Request, honest: int, stated: tuple[int, ...]) -> AnyKind:
-    kind = request.kind(honest, stated)
+def _checked_kind(request: Request, honest: int, stated: tuple[int, ...]) -> tuple[AnyKind, str]:
+    kind, why = request.kind_and_why(honest, stated)
+    assert isinstance(kind, AnyKind), "requests are for these kinds"
     kind.check_target(request.schema.label)
     if request.held_back is not None and not kind.takes_parts:
         raise PlanError(
@@ -281,7 +285,7 @@ def _checked_kind(request: Request, honest: int, stated: tuple[int, ...]) -> Any
     if (length := kind.length(request.d)) > MAX_VALUES:
         fewer = kind.fewer(MAX_VALUES, request.d)
         raise PlanError(f"{length} values are more than the {MAX_VALUES} of one query: {fewer}")
-    return kind
+    return kind, why
 
 
 def _check_size(query: Query) -> None:

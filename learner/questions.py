@@ -8,6 +8,7 @@ from dpcore.errors import RadofedError
 from dpcore.estimators.oracle import WHOLE
 from dpcore.predicates.expressions import Predicate
 from dpcore.records.feature_map import FeatureMap
+from dpcore.statistics.adaptive import Adaptive
 from learner.composition import Unanswered
 from learner.federation import Federation
 from learner.history import opened_releases
@@ -43,18 +44,20 @@ def ask_about(
     delta: Fraction,
     batches: Sequence[Batch],
     feature_map: FeatureMap | None = None,
+    adaptive: Adaptive | None = None,
 ) -> list[WouldAccept]:
     """What parties say to each batch by itself, and to the one that comes last at the whole budget if there are others.
 
     The last stands for all of them together: within the whole budget it costs as much. federation: of `Questions`.
-    Raises what `Session.would_accept` raises.
+    adaptive: as of `Federation.within`; each is asked about as the next question. Raises what `Session.would_accept`
+    raises.
     """
     asked = list(batches)
     if len(batches) > 1:
         asked.append(replace(batches[-1], part=WHOLE, words="the composition of all batches"))
     found = []
     for batch in asked:
-        oracle = federation.within(epsilon, delta)
+        oracle = federation.within(epsilon, delta, adaptive)
         try:
             oracle.statistic(batch.predicates, part=batch.part, feature_map=feature_map)
         except QuestionAnsweredError as answered:

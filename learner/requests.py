@@ -5,16 +5,14 @@ A request creates its kind of query: the design for the schema, with noise calib
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Annotated, Any, TypeVar
 
-from dpcore.accounting.dp_feat import MOST_RADOS, epsilon_for, largest_rados, last_that_fits
 from dpcore.accounting.local_response import LARGEST_EPSILON, LocalResponse
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, NoiseShares, smallest_scale
 from dpcore.accounting.protection import Setting
-from dpcore.accounting.words import limit
 from dpcore.declared import Option, values_of
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.predicates.expressions import Predicate, is_boolean
@@ -44,9 +42,19 @@ from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack
 from dpcore.records.losses import LossName
 from dpcore.records.schema import Schema
+from learner.number_of_rados import (
+    USUAL_A_COORDINATE,
+    moments_error,
+    noise_ratio,
+    rado_error,
+    rados_for_noise,
+    rados_within,
+    within_reach,
+)
 from radobase.options import training_part
 from radobase.schema_files import load_feature_map
 from wire.request_fields import (
+    AUTO,
     COUNT_FRACTION_BITS,
     DESIGNS,
     EDGE_FRACTION_BITS,
@@ -114,6 +122,10 @@ class Terms(QueryTerms, ABC):
         the schema, the rows or the sizes do not allow the kind; the error says what would work.
         """
 
+    def kind_and_why(self, honest_parties: int, party_rows: Sequence[int]) -> tuple[QueryKind, str]:
+        """What `kind` returns, and what it chose, with the reason, as sentences; empty if it chose nothing."""
+        return self.kind(honest_parties, party_rows), ""
+
     @property
     def noise_fraction_bits(self) -> int:
         """The fraction bits for which noise is calibrated: the requested ones, or the usual ones."""
@@ -162,7 +174,7 @@ class RadosRequest(ReleaseFields, Terms):
     def kind(self, honest_parties: int, party_rows: Sequence[int]) -> RadosQuery:
         """See `Terms`."""
         design = self._design(party_rows)
-        d, rados = self.d, self._number(party_rows)
+        d, rados = self.d, self._number(design, honest_parties, party_rows)
         if rados > MAX_VALUES // d:
             raise PlanError(
                 f"{rados} rados of {d} coordinates exceed the limit of {MAX_VALUES} values per "
@@ -178,11 +190,28 @@ class RadosRequest(ReleaseFields, Terms):
         assert self.epsilon is not None, "noise is calibrated to an epsilon"
         return kind.calibrated(self.setting(honest_parties), party_rows, self.epsilon, self.delta)
 
-    def _number(self, party_rows: Sequence[int]) -> int:
-        """The requested number of rados, or as many as epsilon allows for dp-feat."""
-        if self.design != "dp-feat" or self.joint or self.epsilon is None:
-            assert self.rados is not None, "a request without a number of rados stays within an epsilon"
+    def kind_and_why(self, honest_parties: int, party_rows: Sequence[int]) -> tuple[RadosQuery, str]:
+        """See `Terms`."""
+        kind = self.kind(honest_parties, party_rows)
+        if self.rados is not None or self.design == "dp-feat":
+            return kind, ""
+        chosen = f"{kind.rados} rados were chosen for {self.d} coordinates"
+        if not party_rows:
+            return kind, f"{chosen}, {USUAL_A_COORDINATE} for each, as no party's rows are known."
+        ratio = noise_ratio(kind, self.d, party_rows, self.noise_fraction_bits)
+        error = rado_error(kind, self.d, party_rows, self.noise_fraction_bits)
+        return kind, (
+            f"{chosen}: the noise's variance is about {ratio:.2g} times that of the draw of signatures, and the "
+            f"covariance of the rados has a relative error of about {error:.2g}."
+        )
+
+    def _number(self, design: Design, honest_parties: int, party_rows: Sequence[int]) -> int:
+        """The requested number of rados, as many as epsilon allows for dp-feat, or as many as suit the noise."""
+        if self.rados is not None and (self.design != "dp-feat" or self.joint or self.epsilon is None):
             return self.rados
+        assert self.epsilon is not None, "a request without a number of rados stays within an epsilon"
+        if self.design != "dp-feat":
+            return self._suiting(design, honest_parties, party_rows)
         if not party_rows:
             raise PlanError(
                 "no party's rows are known, so epsilon does not determine the rados; give rados, and no epsilon"
@@ -192,6 +221,17 @@ class RadosRequest(ReleaseFields, Terms):
             self.epsilon, self.delta, [party_rows], self.epsilon_per_rado, asked=self.rados, most=wanted
         )
         return self.rados or most
+
+    def _suiting(self, design: Design, honest_parties: int, party_rows: Sequence[int]) -> int:
+        """As many rados as suit the coordinates and the noise; the usual number if that does not depend on it."""
+        if self.design != "gaussian" or not party_rows:
+            return within_reach(USUAL_A_COORDINATE * self.d, self.d)
+
+        def ratio(rados: int) -> float:
+            kind = self.calibrated(RadosQuery(rados, design), honest_parties, party_rows)
+            return noise_ratio(kind, self.d, party_rows, self.noise_fraction_bits)
+
+        return rados_for_noise(self.d, ratio)
 
     def _design(self, party_rows: Sequence[int]) -> Design:
         """The design for the schema, with the smallest possible noise if it will be calibrated to an epsilon."""
@@ -356,10 +396,71 @@ class GradientRequest(NoisyTerms):
         return self.calibrated(GradientQuery(*fields), honest_parties)
 
 
-Request = RadosRequest | MomentsRequest | StatisticRequest | GradientRequest
+@dataclass(frozen=True, kw_only=True)
+class ChosenRequest(Terms):
+    """A request for moments, or for gaussian rados if moments are too many values. Raises ConfigurationError.
+
+    Both protect records with noise for one epsilon, and moments tell the covariance more exactly
+    (learner.number_of_rados).
+    """
+
+    epsilon: Annotated[Fraction, Option("Total epsilon, if other parties collude.", above=0)]
+    norm_bound: Annotated[Fraction | None, Option("R, the clipping norm of records.", above=0)] = None
+
+    @property
+    def usual_fraction_bits(self) -> int:
+        """See `Terms`: those of moments."""
+        return MOMENT_FRACTION_BITS
+
+    def fraction_bits_for(self, kind: QueryKind) -> FractionBits:
+        """See `Terms`."""
+        return self._request_of(kind).fraction_bits_for(kind)
+
+    def kind(self, honest_parties: int, party_rows: Sequence[int]) -> MomentsQuery | RadosQuery:
+        """See `Terms`."""
+        return self.kind_and_why(honest_parties, party_rows)[0]
+
+    def kind_and_why(self, honest_parties: int, party_rows: Sequence[int]) -> tuple[MomentsQuery | RadosQuery, str]:
+        """See `Terms`."""
+        if self.d * (self.d + 3) // 2 > MAX_VALUES:
+            kind, why = self._rados.kind_and_why(honest_parties, party_rows)
+            return kind, f"Gaussian rados were chosen: moments are too many values for one query. {why}"
+        moments = self._moments.kind(honest_parties, party_rows)
+        if self.schema.label.coding != SIGNS:
+            return moments, "Moments were chosen: rados tell of labels of two classes alone."
+        if not party_rows:
+            return moments, "Moments were chosen: no party's rows are known, so their noise was not compared."
+        error = moments_error(moments, self.d, party_rows, self._moments.noise_fraction_bits)
+        said = f"noise is a relative error of about {error:.2g} on their products"
+        rados = self._rados.kind(honest_parties, party_rows)
+        others = rado_error(rados, self.d, party_rows, self._rados.noise_fraction_bits)
+        return moments, (
+            f"Moments were chosen: their {said}, and {rados.rados} gaussian rados, whose number suits the noise, would "
+            f"have one of about {others:.2g} on their covariance."
+        )
+
+    def _request_of(self, kind: QueryKind) -> "RadosRequest | MomentsRequest":
+        return self._rados if "rados" in kind.amounts else self._moments
+
+    @property
+    def _moments(self) -> MomentsRequest:
+        return MomentsRequest(self.schema, epsilon=self.epsilon, norm_bound=self.norm_bound, **self._terms())
+
+    @property
+    def _rados(self) -> RadosRequest:
+        asked: dict[str, Any] = {"epsilon": self.epsilon, "norm_bound": self.norm_bound}
+        return RadosRequest(self.schema, design="gaussian", **asked, **self._terms())
+
+    def _terms(self) -> dict[str, Any]:
+        return {**values_of(self, QueryTerms), "held_back": self.held_back, "feature_map": self.feature_map}
 
 
-def release_request(schema: Schema, asked: ReleaseFields, **terms: Any) -> RadosRequest | MomentsRequest:
+Request = RadosRequest | MomentsRequest | ChosenRequest | StatisticRequest | GradientRequest
+
+
+def release_request(
+    schema: Schema, asked: ReleaseFields, **terms: Any
+) -> RadosRequest | MomentsRequest | ChosenRequest:
     """The request of a release. terms: fields of `Terms`.
 
     Raises ConfigurationError if the design is unknown, or a field does not belong to it or is invalid.
@@ -370,11 +471,15 @@ def release_request(schema: Schema, asked: ReleaseFields, **terms: Any) -> Rados
         check_options(design, given)
         assert asked.epsilon is not None, "moments need an epsilon"
         return MomentsRequest(schema, epsilon=asked.epsilon, **values_of(asked, MomentsFields), **terms)
+    if design == AUTO:
+        check_options(design, given)
+        assert asked.epsilon is not None, "a choice needs an epsilon"
+        return ChosenRequest(schema, epsilon=asked.epsilon, norm_bound=asked.norm_bound, **terms)
     check_options(design, given, chosen=("rados", "sensitive", "epsilon"))
     return RadosRequest(schema, **values_of(asked, ReleaseFields), **terms)  # checks what is missing
 
 
-def query_request(options: QueryOptions, schema: Schema) -> RadosRequest | MomentsRequest:
+def query_request(options: QueryOptions, schema: Schema) -> RadosRequest | MomentsRequest | ChosenRequest:
     """The request of `rado learner query`. Raises ConfigurationError or SchemaError."""
     return release_request(
         schema,
@@ -397,58 +502,6 @@ def protected_column(schema: Schema, sensitive: Sequence[str]) -> str:
     return column
 
 
-def clip_of(request: RadosRequest | MomentsRequest) -> Clip:
+def clip_of(request: RadosRequest | MomentsRequest | ChosenRequest) -> Clip:
     """The clipping of records, to the requested norm or to `usual_norm` of the schema."""
     return Clip(request.norm_bound or usual_norm(request.schema, request.feature_map), request.schema.bias)
-
-
-def most_rados(
-    party_rows: Sequence[int],
-    epsilon_per_rado: Fraction | None,
-    epsilon: Fraction,
-    delta: Fraction,
-    most: int = MOST_RADOS,
-) -> int:
-    """The most rados that cost at most `epsilon` for the learner alone, and that the smallest party can charge.
-
-    most: the limit of the search. A party charges its own figure, which has to be finite; this is looked at without
-    truncation only, where the smallest party's is the largest. Returns 0 if not even one rado fits.
-    """
-    n = largest_rados(party_rows, epsilon_per_rado, epsilon, delta, most)
-    fewest = min(party_rows)
-    if epsilon_per_rado is not None or _counts(fewest, n, delta):
-        return n
-    return last_that_fits(0, n, lambda fewer: _counts(fewest, fewer, delta))
-
-
-def _counts(rows: int, rados: int, delta: Fraction) -> bool:
-    """Whether the epsilon of `rados` rados over one party of `rows` rows is finite."""
-    try:
-        return rados == 0 or epsilon_for([rows], rados, None, delta).upper < math.inf
-    except PlanError:
-        return False
-
-
-def rados_within(
-    epsilon: Fraction,
-    delta: Fraction,
-    pools: Iterable[Sequence[int]],
-    epsilon_per_rado: Fraction | None,
-    *,
-    asked: int | None,
-    fewest: int = 1,
-    most: int = MOST_RADOS,
-) -> int:
-    """The most dp-feat rados that stay within a total epsilon, for each of the pools (each a sequence of m_p).
-
-    asked: a requested number; fewest: the least useful number; most: no more are looked for. Raises PlanError if fewer
-    than asked, or than the least useful number, stay within it.
-    """
-    most = min(most_rados(pool, epsilon_per_rado, epsilon, delta, most) for pool in pools)
-    least = asked or fewest
-    if most < least:
-        fewer = f"ask for at most {most}, " if most >= fewest else ""
-        raise PlanError(
-            f"{least} rados cost more than {limit(epsilon, delta)}: {fewer}raise epsilon, or have more rows"
-        )
-    return most

@@ -27,6 +27,7 @@ from learner.federation import Answer, AnswerSource, BudgetedOracle, Federation
 from learner.model import Model
 from learner.release import Release
 from learner.uncertainty import MOST_COORDINATES
+from learner.warm_start import epochs_of, load_start, started
 from radobase.options import named_options, training_part
 from wire.query import Query
 from wire.request_fields import AskedTerms, TrainOptions
@@ -88,6 +89,7 @@ def model_of(estimator: Any, release: Sample, estimator_name: str) -> Model:
         held_back_from([one.query for one in each]),
         release.query.feature_map,
         _covariance_of(estimator),
+        epochs=epochs_of([one.query for one in each]),
     )
 
 
@@ -137,14 +139,15 @@ def fitted(release: Sample, estimator_name: str, *, synthetic_rados: int | None 
     return estimator
 
 
-def model_of_answers(estimator: Any, oracle: BudgetedOracle, estimator_name: str) -> Model:
+def model_of_answers(estimator: Any, oracle: BudgetedOracle, estimator_name: str, start: Model | None = None) -> Model:
     """The model of an estimator that queried this oracle, with the statement of the composition of all answers.
 
-    Raises ConfigurationError if nothing was answered, so that there is no release to learn from.
+    start: the model that it started from, whose releases the statement then covers too. Raises ConfigurationError if
+    nothing was answered, so that there is no release to learn from.
     """
     statement, left_out = oracle.statement(), held_back_from([answer.query for answer in oracle.answers])
     feature_map = getattr(estimator, "feature_map_", None)
-    return Model(
+    model = Model(
         estimator.theta_,
         oracle.schema,
         estimator_name,
@@ -153,7 +156,9 @@ def model_of_answers(estimator: Any, oracle: BudgetedOracle, estimator_name: str
         left_out,
         feature_map,
         _covariance_of(estimator),
+        epochs=epochs_of([answer.query for answer in oracle.answers]),
     )
+    return model if start is None else started(model, start)
 
 
 def warning_of(estimator: Any, answers: Sequence[Answer] | Sample) -> str | None:
@@ -213,22 +218,27 @@ class AskedTraining:
     terms: Mapping[str, Any]
     adaptive: int | None = None
     """As of `learner.federation.Federation.within`."""
+    start: Model | None = None
+    """The model that it starts from."""
 
     @classmethod
     def of(cls, name: str, options: TrainOptions, schema: Schema) -> "AskedTraining":
         """The training with the estimator `name`, a key of learner.estimators.BY_QUERIES.
 
-        Raises ConfigurationError or PlanError.
+        Raises ConfigurationError or PlanError, and as `learner.warm_start.load_start`.
         """
         check_learns(name, schema)
         chosen = named_options(options.option) | ({} if options.rounds is None else {"rounds": options.rounds})
         terms = {**values_of(options, AskedTerms), "held_back": training_part(options.hold_back)}
-        return cls(name, make_estimator(name, **chosen), schema, *options.budget(name), terms, options.adaptive)
+        estimator, budget, start = make_estimator(name, **chosen), options.budget(name), None
+        if options.start_from is not None:
+            start = load_start(options.start_from, name, schema, options.hold_back, options.delta)
+        return cls(name, estimator, schema, *budget, terms, options.adaptive, start)
 
     def run(self, source: AnswerSource) -> Trained:
         """Ask everything, and make the model. Once only. Raises what the estimator and the source raise."""
         oracle = Federation(source, self.schema, **self.terms).within(self.epsilon, self.delta, self.adaptive)
         # Estimators compute with matrices so small that the threads of BLAS, which spin, take far longer than one.
         with one_blas_thread():
-            self.estimator.fit_queries(oracle)
-        return Trained(model_of_answers(self.estimator, oracle, self.name), self.estimator, oracle)
+            self.estimator.fit_queries(oracle, **({} if self.start is None else {"start": self.start.theta}))
+        return Trained(model_of_answers(self.estimator, oracle, self.name, self.start), self.estimator, oracle)

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from learner.shapes import shapes_of
     from learner.training import train
     from radofed import provision
+    from radofed.simulation.entry import simulate
     from radofed.simulation.oracles import simulated_federation
-    from radofed.simulation.run import simulate
 
     __version__: str
 
@@ -73,7 +73,7 @@ _HOMES = {
     "predict": "learner.model",
     "select": "dpcore.evaluation.selection",
     "shapes_of": "learner.shapes",
-    "simulate": "radofed.simulation.run",
+    "simulate": "radofed.simulation.entry",
     "simulated_federation": "radofed.simulation.oracles",
     "train": "learner.training",
     "x": "dpcore.predicates.frontend",

@@ -22,6 +22,7 @@ class Exported:
     """A history from a file. since_unix_s, until_unix_s: the times of its oldest and newest query."""
 
     name: str
+    path: Path
     queries: Mapping[str, Mapping[str, Any]]
     since_unix_s: float
     until_unix_s: float
@@ -37,7 +38,7 @@ class Exported:
                 _check(query)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _HISTORY.error(path, f"not an exported history: {type(error).__name__}") from error
-        return cls(path.stem, queries, min(times, default=0.0), max(times, default=0.0))
+        return cls(path.stem, path, queries, min(times, default=0.0), max(times, default=0.0))
 
 
 def cohorts(query: Mapping[str, Any]) -> dict[int, tuple[str, dict[str, int]]]:
@@ -62,6 +63,7 @@ class Comparison:
 
     agreed: int
     only: Mapping[str, Sequence[str]]
+    """The queries that the other history lacks, by the name of each history; of two with one name, by their paths."""
     differences: tuple[str, ...]
 
     @property
@@ -88,7 +90,9 @@ def compare(first: Exported, second: Exported) -> Comparison:
     both = [query_id for query_id in first.queries if query_id in second.queries]
     found = {query_id: _differences(first.queries[query_id], second.queries[query_id]) for query_id in both}
     differences = [f"query {query_id[:16]}: {text}" for query_id, texts in found.items() for text in texts]
-    only = {first.name: alone(first, second), second.name: alone(second, first)}
+    # Files of two members may have one name.
+    names = (first.name, second.name) if first.name != second.name else (str(first.path), str(second.path))
+    only = dict(zip(names, (alone(first, second), alone(second, first)), strict=True))
     return Comparison(sum(not texts for texts in found.values()), only, tuple(differences))
 
 

@@ -163,7 +163,7 @@ class _Writer:
             case LabelAbove(bound):
                 node.label_above.CopyFrom(rational_to_proto(bound))
             case LabelShare():
-                node.label_share = True
+                node.label_share.SetInParent()
             case _:
                 raise AssertionError(predicate)
 
@@ -190,7 +190,7 @@ class _Reader:
             "label_class": lambda node: self._class(node.label_class),
             "label_at_least": lambda node: LabelAtLeast(rational_from_proto(node.label_at_least)),
             "label_above": lambda node: LabelAbove(rational_from_proto(node.label_above)),
-            "label_share": lambda node: self._share(given=node.label_share),
+            "label_share": lambda node: LabelShare(),  # noqa: ARG005  (it has no fields)
             "flag": lambda node: Flag(self._feature(node.flag)),
             "equals": lambda node: self._equals(node.equals),
             "at_least": lambda node: AtLeast(*self._real(node.at_least)),
@@ -224,11 +224,6 @@ class _Reader:
         if place >= len(values):
             raise _invalid(f"A predicate names class {place}, and the schema's label has {len(values)}.")
         return LabelClass(values[place])
-
-    def _share(self, *, given: bool) -> LabelShare:
-        if not given:
-            raise _invalid("A node about the label's place between its bounds is always true.")
-        return LabelShare()
 
     def _real(self, test: query_pb2.RealTest) -> tuple[str, Bound]:
         name, number = self._feature(test.feature), rational_from_proto(test.bound)

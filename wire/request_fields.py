@@ -21,13 +21,24 @@ MAX_PURPOSE = 200
 PURPOSE_RULE = f"a purpose has 1 to {MAX_PURPOSE} printable characters, on one line, without outer spaces"
 
 
-def is_purpose(text: str) -> bool:
-    """Whether a text may be a purpose.
+# Controls and separators but the space; characters without a shape, such as marks of direction; surrogates, those for
+# private use, and noncharacters: as of Unicode 14.0, some with the rest of their blocks. The list is fixed, so that
+# members with other versions of Python, which know other versions of Unicode, judge a text alike.
+NOT_PRINTABLE = (
+    *((0x0000, 0x001F), (0x007F, 0x00A0), (0x00AD, 0x00AD), (0x0600, 0x0605), (0x061C, 0x061C), (0x06DD, 0x06DD)),
+    *((0x070F, 0x070F), (0x0890, 0x0891), (0x08E2, 0x08E2), (0x1680, 0x1680), (0x180E, 0x180E), (0x2000, 0x200F)),
+    *((0x2028, 0x202F), (0x205F, 0x206F), (0x3000, 0x3000), (0xD800, 0xF8FF), (0xFDD0, 0xFDEF), (0xFEFF, 0xFEFF)),
+    *((0xFFF0, 0xFFFB), (0xFFFE, 0xFFFF), (0x110BD, 0x110BD), (0x110CD, 0x110CD), (0x13430, 0x1343F)),
+    *((0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE00FF), (0xF0000, 0x10FFFF)),
+    *((plane << 16 | 0xFFFE, plane << 16 | 0xFFFF) for plane in range(1, 15)),
+)
+"""Ranges of code points that are in no purpose, both ends included."""
+_PURPOSE = re.compile(f"[^{''.join(f'{chr(first)}-{chr(last)}' for first, last in NOT_PRINTABLE)}]+")
 
-    Printable as Python says it: no character of Unicode's categories C (controls, marks of direction, surrogates,
-    unassigned) and Z (separators), but the space.
-    """
-    return 0 < len(text) <= MAX_PURPOSE and text.isprintable() and text == text.strip()
+
+def is_purpose(text: str) -> bool:
+    """Whether a text may be a purpose: none of its characters is in `NOT_PRINTABLE`, and no space is at its ends."""
+    return len(text) <= MAX_PURPOSE and _PURPOSE.fullmatch(text) is not None and text == text.strip(" ")
 
 
 MAX_EPOCH = 40
@@ -45,6 +56,8 @@ USUAL_DESIGN = "moments"
 """It protects whole records, so a policy that lists it need not allow anything unprotected."""
 DESIGNS = ("plain", "dp-feat", "fixed-support", "gaussian", "moments")
 """All names of designs; "moments" has no rados."""
+AUTO = "auto"
+"""In place of a design's name: moments or gaussian rados are chosen for the schema, the rows and epsilon."""
 USUAL_DELTA = Fraction(1, 1_000_000)
 USUAL_RADOS = 1000
 """Nock, Patrini and Friedman (ICML 2015), section 4, use n = min(1000, m / 2)."""
@@ -67,6 +80,12 @@ ADAPTIVE = Option(
     "K: the most statistic questions if earlier answers may choose later ones, those that were answered before "
     "included. Tolerances then hold for new rows all the same, for all K together.",
     default="the statistics were chosen without any answer about these rows",
+    at_least=2,
+)
+SPLIT_ADAPTIVE = Option(
+    "K: the most questions if earlier answers may choose later ones. Each is about a piece of the rows, one K-th, and "
+    "intervals hold for new rows all the same, for all K together.",
+    default="chosen without any answer about these rows",
     at_least=2,
 )
 MAP_FILE = Option(
@@ -213,13 +232,21 @@ class MomentsFields(Declared):
 class ReleaseFields(MomentsFields):
     """What a release of some design has. `wire.request_fields` says which design takes which."""
 
-    design: Annotated[str | None, Option(f"{', '.join(DESIGNS[:-1])} or {DESIGNS[-1]}.", default=USUAL_DESIGN)] = None
+    design: Annotated[
+        str | None,
+        Option(
+            f"{', '.join(DESIGNS)}; or {AUTO}, which chooses moments or gaussian rados for the coordinates, rows and "
+            "epsilon, not in a simulation.",
+            default=USUAL_DESIGN,
+        ),
+    ] = None
     rados: Annotated[
         int | None,
         Option(
             "Number of rados; not for moments.",
-            default=f"for dp-feat as many as --epsilon allows, at most {USUAL_RADOS}; in a simulation half the rows, "
-            f"at most {USUAL_RADOS}",
+            default="for gaussian and fixed-support with --epsilon as many as suit the coordinates, the rows and the "
+            f"noise; for dp-feat as many as --epsilon allows, at most {USUAL_RADOS}; in a simulation half the rows, at "
+            f"most {USUAL_RADOS}",
             at_least=1,
         ),
     ] = field(default=None, kw_only=False)
@@ -284,7 +311,11 @@ class Following(Declared):
         ),
     ] = False
     would_accept: Annotated[
-        bool, Option("Ask the parties whether they would accept all of it, over how many rows. Costs nothing.")
+        bool,
+        Option(
+            "Ask the parties whether they would accept all of it, over how many rows. Costs nothing. Exit code 1: too "
+            "few would."
+        ),
     ] = False
     timeout_s: Annotated[
         float | None, Option("Longest wait; the query continues.", default="no limit", unit="seconds", above=0)
@@ -372,6 +403,14 @@ class TrainOptions(AskOptions):
     ] = None
     hold_back: Annotated[Fraction | None, HOLD_BACK] = None
     adaptive: Annotated[int | None, ADAPTIVE] = None
+    start_from: Annotated[
+        Path | None,
+        Option(
+            "newton: an earlier model of the same schema, such as last month's, at which the first gradient is asked "
+            "for. Fewer --rounds then do. Its releases count in the new model's statement.",
+            unit="file",
+        ),
+    ] = None
 
 
 # Which options each design accepts and requires: one table for queries, plans and simulations.
@@ -403,23 +442,27 @@ _RULES = {
     ),
     "fixed-support": _Rules(
         frozenset({"rados", "epsilon", "norm_bound", "support", "split", "share_sd", "bias", "feature_map"}),
-        (("rados",),),
+        (("rados", "epsilon"),),
     ),
     "gaussian": _Rules(
         frozenset({"rados", "epsilon", "norm_bound", "support", "share_sd", "honest", "bias", "feature_map"}),
-        (("rados",), ("epsilon", "share_sd")),
+        (("rados", "epsilon"), ("epsilon", "share_sd")),
     ),
     "moments": _Rules(
         frozenset({"epsilon", "norm_bound", "edge_weight", "share_sd", "honest", "bias", "feature_map"}),
         (("epsilon", "share_sd"),),
     ),
+    AUTO: _Rules(frozenset({"epsilon", "norm_bound", "honest", "bias", "feature_map"}), (("epsilon",),)),
 }
 
 OPTIONS = tuple(sorted(frozenset().union(*(rules.takes for rules in _RULES.values()))))
 """All options of any design, sorted."""
 
 _MISSING = {
-    "rados": ("{design} needs the number of rados; only dp-feat without joint chooses it, to stay within an epsilon"),
+    "rados": (
+        "{design} needs the number of rados; it follows from an epsilon for gaussian, fixed-support, and dp-feat "
+        "without joint"
+    ),
     "sensitive": "{design} needs a sensitive feature",
     "epsilon": "{design} adds noise: give the epsilon that the release must stay within",
 }
@@ -448,10 +491,10 @@ def check_options(
     given: the options that are set, by name, with their values. chosen: options that are not required here, because
     they follow from others or are checked elsewhere. hints: text to append to the error about a missing option.
     """
-    if design not in DESIGNS:
+    if design not in (*DESIGNS, AUTO):
         from dpcore.records.features import nearest  # noqa: PLC0415  (imports NumPy)
 
-        raise ConfigurationError(f"no design is called {design!r}; {nearest(design, DESIGNS)}")
+        raise ConfigurationError(f"no design is called {design!r}; {nearest(design, (*DESIGNS, AUTO))}")
     words = JOINT if design == "dp-feat" and "joint" in given else design
     rules = _RULES[words]
     for name in OPTIONS:

@@ -45,7 +45,8 @@ from dpcore.estimators.additive_terms import (
 from dpcore.estimators.base import LinearClassifier
 from dpcore.estimators.oracle import Oracle, check_left
 from dpcore.estimators.private_histograms import Histogram, histograms
-from dpcore.estimators.private_newton import PrivateNewton, Whitening
+from dpcore.estimators.private_newton import PrivateNewton
+from dpcore.estimators.whitened_rounds import Whitening
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.records.feature_map import Column, FeatureMap, Hat, Product
 from dpcore.records.schema import Schema

@@ -11,16 +11,8 @@ from numpy.typing import NDArray
 from dpcore.estimators.additive_terms import AdditiveTerms, Directions, TermGroup, conditions, nearest
 from dpcore.estimators.errors_of_weights import Answer, Released, errors_of_weights
 from dpcore.estimators.oracle import Oracle
-from dpcore.estimators.private_newton import (
-    CURVATURE,
-    Seen,
-    Whitening,
-    bounded_step,
-    clip_of,
-    noise_of,
-    root,
-    sampling_of,
-)
+from dpcore.estimators.private_newton import CURVATURE, noise_of, sampling_of
+from dpcore.estimators.whitened_rounds import Seen, Whitening, bounded_step, clip_of, root
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.numbers.processors import one_blas_thread
 from dpcore.rados.distribution import Moments

@@ -25,7 +25,8 @@ from sklearn.exceptions import NotFittedError
 
 from dpcore.errors import ConfigurationError, DataError, OracleRefusedError, PlanError
 from dpcore.estimators.oracle import WHOLE, Asked, GradientEstimate, check_left
-from dpcore.estimators.private_newton import Seen, Whitening, bounded_step, clip_of, roomy_norm, root
+from dpcore.estimators.private_newton import roomy_norm
+from dpcore.estimators.whitened_rounds import Seen, Whitening, bounded_step, clip_of, root
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.predicates.expressions import And, LabelAbove, LabelIs, Not, Predicate
 from dpcore.rados.distribution import NumberMoments

@@ -4,7 +4,7 @@ A `NumberMoments` release gives b = sum_i t_i x_i + noise, S = sum_i x_i x_i^T +
 
 1. S is replaced by A as in dpcore.estimators.moments_discriminant: its eigenvalues are raised by what noise hides.
 2. theta = A^-1 b, a ridge regression whose penalty is largest where the noise is.
-3. The residual variance (q - 2 theta . b + theta . S theta) / m and R^2 follow from the same sums.
+3. The residual variance (q - theta . b) / m and R^2 follow from the same sums.
 """
 
 from typing import ClassVar, Self
@@ -23,6 +23,9 @@ from dpcore.rados.distribution import NumberMoments
 
 _LEAST = 1e-9
 """Of variances, so that none is negative or zero."""
+
+_LEAST_RESIDUAL = 0.04
+"""Of the residual variance over that of the label, with noise."""
 
 
 class LinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # untyped base
@@ -137,10 +140,15 @@ def solve(moments: NumberMoments, shrinkage: float) -> Vector:
 
 
 def residuals(moments: NumberMoments, theta: Vector) -> tuple[float, float]:
-    """The residual variance of t under theta, and R^2, from the sums; both are noisy."""
+    """The residual variance of t under the theta of `solve`, and R^2; both are noisy.
+
+    With theta = A^-1 b it is (q - theta . b) / m, in which no product with noise is squared. At least `_LEAST_RESIDUAL`
+    of the variance of t: less cannot be told from noise.
+    """
     m = float(moments.rows)
     mean = float(moments.label_sum[-1]) / m if moments.bias else 0.0
     variance = max(moments.square_sum / m - mean**2, _LEAST)
-    left = moments.square_sum - 2.0 * theta @ moments.label_sum + theta @ moments.product_sum @ theta
-    residual = min(max(float(left) / m, _LEAST), variance)
+    left = float(moments.square_sum - theta @ moments.label_sum) / m
+    least = _LEAST_RESIDUAL if moments.sum_noise else 0.0
+    residual = min(max(left, least * variance, _LEAST * variance), variance)
     return residual, 1.0 - residual / variance

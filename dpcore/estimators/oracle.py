@@ -20,10 +20,12 @@ from dpcore.rados.distribution import ClassMoments, Moments, NumberMoments
 from dpcore.records.clipping import Basis
 from dpcore.records.encoding import store
 from dpcore.records.feature_map import FeatureMap
+from dpcore.records.held_back import HeldBack
 from dpcore.records.losses import LossName, margin_loss
 from dpcore.records.records import Records
 from dpcore.records.schema import BooleanFeature, Classes, Feature, Label, RealFeature, Schema
 from dpcore.statistics.accuracy import Estimates, corrected_batch
+from dpcore.statistics.adaptive import Adaptive, Way
 
 WHOLE = Fraction(1)
 
@@ -110,6 +112,30 @@ def check_all_rows(oracle: Asked) -> None:
             "a guarantee needs a known number of rows, and how many are left if some are held back is not known: hold "
             "none back, or choose an estimator without a guarantee"
         )
+
+
+def check_pieces(oracle: Asked) -> None:
+    """Raise ConfigurationError if the oracle is for a series of questions that are not about rows of their own.
+
+    Intervals for a proportion on new rows are those of rows drawn independently of the question.
+    """
+    adaptive: Adaptive | None = getattr(oracle, "adaptive", None)
+    if adaptive is not None and adaptive.way is not Way.SPLIT:
+        raise ConfigurationError(
+            "intervals for new rows hold in a series if each question is about rows of its own: give "
+            f"adaptive=Adaptive({adaptive.questions}, Way.SPLIT)"
+        )
+
+
+def asked_part(oracle: Asked) -> HeldBack | None:
+    """The part of the rows that the oracle's last answer is about; None for all."""
+    found: HeldBack | None = getattr(oracle, "asked_part", getattr(oracle, "held_back", None))
+    return found
+
+
+def failure_of(confidence: float, about: HeldBack | None) -> float:
+    """The probability with which the statements about one answer may fail: of a piece of k, one k-th."""
+    return (1.0 - confidence) / max(1, 0 if about is None else about.pieces)
 
 
 def check_left(oracle: Asked, needed: Fraction = WHOLE, *, shrinks: bool = False) -> None:

@@ -18,68 +18,37 @@ from typing import ClassVar, Self, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
+from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError, ShapeError
 from dpcore.estimators.base import LinearClassifier
 from dpcore.estimators.class_newton import MOST_WEIGHTS
 from dpcore.estimators.class_newton import learn as learn_classes
 from dpcore.estimators.errors_of_weights import Answer, Released, errors_of_weights
-from dpcore.estimators.moments_discriminant import MomentsDiscriminant, raise_eigenvalues
-from dpcore.estimators.oracle import ClassOracle, ClassRowOracle, MomentsAndGradients, RowOracle, check_left
+from dpcore.estimators.moments_discriminant import MomentsDiscriminant
+from dpcore.estimators.number_newton import NumberSettings
+from dpcore.estimators.number_newton import learn as learn_numbers
+from dpcore.estimators.oracle import (
+    ClassOracle,
+    ClassRowOracle,
+    MomentsAndGradients,
+    NumberOracle,
+    RowOracle,
+    check_left,
+)
+from dpcore.estimators.whitened_rounds import Seen, Whitening, bounded_step, clip_of, root
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.queries.moments import LITTLE_NOISE, longest_norm, norm_bound_of
-from dpcore.rados.distribution import ClassMoments, Moments, NumberMoments
-from dpcore.records.clipping import Basis
+from dpcore.records.features import two_classes
 from dpcore.records.schema import Schema
-
-# The spread of a symmetric S along the eigenvectors v_i of M = S + W, W of standard deviation s in each entry: for
-# large d
-#
-#     v_i^T S v_i = lambda_i - 2 s^2 sum over j of 1 / (lambda_i - lambda_j)
-#
-# (Bun, Allez, Bouchaud and Potters, IEEE Transactions on Information Theory 62, 2016). For a finite d each 1 / x is x /
-# (x^2 + width^2) here, and the estimates are made ascending.
-
-
-_WIDTH = 2.0
-"""The width of the Hilbert transform's kernel over s. On six measured sets at epsilon 0.5 and 1 models of curves err
-0.16 points more on average with 1, and 0.06 with 4."""
-
-
-def cleaned_eigenvalues(values: Vector, noise: float) -> Vector:
-    """Estimates of v_i^T S v_i, (d,), ascending, of the eigenvalues of M (d,); noise: s >= 0. Some may be negative."""
-    if noise == 0.0:
-        return values
-    # In units of the noise: squares of very small or large differences would vanish or overflow.
-    apart = np.subtract.outer(values, values) / noise
-    repulsion = (apart / (np.square(apart) + _WIDTH**2)).sum(axis=1)
-    found: Vector = np.maximum.accumulate(values - 2.0 * noise * repulsion)
-    return found
-
 
 # Measured over eighteen tasks at epsilon 0.3 and 1: errors hardly change from 0.7 to 1.4 times each value.
 CURVATURE = 0.05
 """kappa: average curvature of a record in a whitened direction, w (1 - w), or 0 if it is clipped."""
 
-_CURVATURE_SPREAD = 1.0
-"""D's diagonal entries have a prior standard deviation of this over sqrt(d), the others 1/sqrt(2) of that."""
-
-_BENDING = 0.1
-"""Squared error of the affine model, for each coordinate, per squared distance from the current phi."""
-
-_LONGEST_STEP = 3.0
-_LEAST_CURVATURE, _LARGEST_CURVATURE = 0.2, 10.0
-"""Bounds on the eigenvalues of I + D."""
-
-_LEAST_NOISE = 1e-4
-"""Noise on a step's coordinate that is assumed for a release without noise, since the affine model is never exact."""
-
 _SAMPLING = 0.5
 """Mean square of a coordinate of w z over that of C / |z|, which bounds it."""
 
-_LEAST_EIGENVALUE = 2.0**-16
-"""Lower bound on A's eigenvalues over their mean: weaker directions would make entries of P too large to be exact."""
-
-_CLIP_UNITS = 1000
+_LEAST_ROUNDS_OF_NUMBERS = 3
+"""Moments, a gradient, and of counts with an exposure a wide one."""
 
 MOST_COORDINATES = 700
 """A larger basis never fits a query (wire.query.MAX_QUERY_BYTES): an entry takes a byte or more. A smaller one may not
@@ -105,6 +74,10 @@ USUAL_OF_CLASSES = Settings(0.4, 0.7, 0.5)
 """Of several classes. Measured on diamonds (5 classes) and surveys (11) at epsilon 1: with those of two classes the
 error is half a point to a point larger."""
 
+USUAL_OF_NUMBERS = Settings(0.5, 1.5, 1.6)
+USUAL_OF_COUNTS = Settings(0.65, 1.5, 1.6)
+"""Of numbers, measured on cps1988 and diamonds, and of counts, on randhie. Residuals of counts have longer tails."""
+
 _ROOM_OF_CLASSES = Fraction(3, 10)
 """Of the way from the usual norm of two classes to `roomy_norm`: at either end errors are up to two points larger."""
 
@@ -113,9 +86,10 @@ class PrivateNewton(LinearClassifier):
     """A linear classifier from one release of moments and `rounds` - 1 of gradients; see the module's docstring.
 
     - rounds: at least 2. moments_part: the part of the budget's squared mu for the first release, by default 0.25, of
-      several classes 0.4; the others share the rest equally.
-    - clip: C over the root mean square of |z|, by default 0.25, of several classes 0.7. shrinkage: as in
-      `MomentsDiscriminant`, by default 0.8, of several classes 0.5.
+      several classes 0.4, of numbers 0.5, of counts 0.65; the others share the rest equally.
+    - clip: C over the root mean square of |z|, by default 0.25, of several classes 0.7; of numbers and counts also over
+      the root of the residual variance, 1.5. shrinkage: as in `MomentsDiscriminant`, by default 0.8, of several classes
+      0.5, of numbers and counts 1.6.
     - norm_bound: the clipping norm R of the moments; None is `roomy_norm` of the schema, and no clipping in `fit`.
       Results hardly change for values up to 1.4 times larger or smaller. Of several classes None is less roomy.
 
@@ -126,11 +100,16 @@ class PrivateNewton(LinearClassifier):
 
     After `fit`: `coef_` (1, features), `intercept_` the bias, `covariance_` None.
 
+    Of a label that is a number or a count, `fit_queries` learns a regression, as dpcore.estimators.number_newton
+    describes: `theta_` . x predicts the number's t, or the logarithm of the count for an exposure of 1; `covariance_`
+    is then None, `classes_` absent, and `residual_variance_` and `r2_` are those of least squares.
+
     Of a label of several classes, `fit_queries` learns a row of weights for each, `theta_` (k, d), as
     dpcore.estimators.class_newton describes; `covariance_` is then None.
     """
 
     several_classes: ClassVar[bool] = True
+    measured_labels: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -147,23 +126,30 @@ class PrivateNewton(LinearClassifier):
         self.shrinkage = shrinkage
         self.norm_bound = norm_bound
 
-    def fit_queries(self, oracle: MomentsAndGradients) -> Self:
+    def fit_queries(self, oracle: MomentsAndGradients, start: ArrayLike | None = None) -> Self:
         """Fit by querying; returns self. If a query after the first is refused, the result so far is kept.
 
-        Raises ConfigurationError, also for more than MOST_COORDINATES; OracleRefusedError.
+        start: weights (d,) of an earlier model over the same coordinates, at which the first gradient is asked for, in
+        place of those that the moments suggest; of two classes only.
+
+        Raises ConfigurationError, also for more than MOST_COORDINATES; ShapeError; OracleRefusedError.
         """
         self._check()
+        given = None if start is None else _checked_start(start, oracle.schema)
         check_left(oracle)
         if oracle.schema.d > MOST_COORDINATES:
             raise ConfigurationError(
                 f"the schema has {oracle.schema.d} coordinates, and a query for a gradient at most {MOST_COORDINATES}: "
                 "leave some out, or train an estimator on moments"
             )
+        if oracle.schema.label.coding.is_measured:
+            self._learn_numbers(cast("NumberOracle", oracle))
+            return self
         if oracle.schema.label.classes:
             # An oracle about several classes answers what `ClassOracle` lists.
             self._keep_classes(self._learn_classes(cast("ClassOracle", oracle)))
             return self
-        self._keep_encoded(self._learn(oracle, self.norm_bound or roomy_norm(oracle.schema)))
+        self._keep_encoded(self._learn(oracle, self.norm_bound or roomy_norm(oracle.schema), given))
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
@@ -180,14 +166,15 @@ class PrivateNewton(LinearClassifier):
         self.covariance_: Matrix | None = None
         return self
 
-    def _learn(self, oracle: MomentsAndGradients, norm_bound: Fraction | None) -> Vector:
+    def _learn(self, oracle: MomentsAndGradients, norm_bound: Fraction | None, start: Vector | None = None) -> Vector:
         settings = self._settings(USUAL)
         first = settings.first
         moments = oracle.moments(part=first, norm_bound=norm_bound)
         whitening = Whitening.of(moments, settings.shrinkage)
         clip = clip_of(settings.clip, whitening.size)
-        # The minimiser of the logistic loss's second-order expansion at zero, where z has covariance I.
-        phi = 2.0 * (whitening.basis.matrix @ moments.edge_sum) / moments.rows
+        phi: Vector = whitening.start(moments)
+        if start is not None:
+            phi = np.asarray(np.linalg.solve(whitening.basis.matrix.T, start), dtype=np.float64)
         seen: list[Seen] = []
         answers: list[Answer] = []
         self.warning_: str | None = None
@@ -239,6 +226,21 @@ class PrivateNewton(LinearClassifier):
             self.warning_ = f"received {self.rounds_done_} of {self.rounds} releases: {learned.refusal}"
         return learned.phi @ basis.matrix
 
+    def _learn_numbers(self, oracle: NumberOracle) -> None:
+        """A regression. Raises ConfigurationError without a bias."""
+        is_count = oracle.schema.label.coding.kind == "count"
+        usual = self._settings(USUAL_OF_COUNTS if is_count else USUAL_OF_NUMBERS)
+        if self.rounds < _LEAST_ROUNDS_OF_NUMBERS:
+            raise ConfigurationError(f"rounds is {self.rounds}: a regression takes at least 3")
+        settings = NumberSettings(usual.first, usual.clip, usual.shrinkage, int(self.rounds))
+        learned = learn_numbers(oracle, settings, self.norm_bound)
+        self._keep_encoded(learned.theta)
+        del self.classes_
+        self.residual_variance_, self.r2_ = learned.residual_variance, learned.r2
+        self.rounds_done_, self.warning_, self.covariance_ = 1 + learned.rounds, None, None
+        if learned.refusal is not None:
+            self.warning_ = f"received {self.rounds_done_} of {self.rounds} releases: {learned.refusal}"
+
     def _settings(self, usual: "Settings") -> "Settings":
         """What is given, else what is usual for such a label."""
         return Settings(
@@ -256,6 +258,19 @@ class PrivateNewton(LinearClassifier):
             raise ConfigurationError(f"clip is {self.clip}: it must be finite and positive")
         if self.shrinkage is not None and not (np.isfinite(self.shrinkage) and self.shrinkage >= 0):
             raise ConfigurationError(f"shrinkage is {self.shrinkage}: it must be finite and at least 0")
+
+
+def _checked_start(start: ArrayLike, schema: Schema) -> Vector:
+    """The weights to start from. Raises ConfigurationError, ShapeError."""
+    two_classes(schema.label, "a start from an earlier model")
+    weights = np.asarray(start, dtype=np.float64)
+    if weights.shape != (schema.d,):
+        raise ShapeError(
+            f"the start has shape {weights.shape}: give the {schema.d} weights of a model over the schema's coordinates"
+        )
+    if not np.isfinite(weights).all():
+        raise ConfigurationError("the start is not finite: give the weights of a trained model")
+    return weights
 
 
 def roomy_norm(schema: Schema) -> Fraction:
@@ -279,54 +294,6 @@ def _norm_of_classes(schema: Schema, epsilon: Fraction) -> Fraction:
     return lean + (roomy_norm(schema) - lean) * _ROOM_OF_CLASSES
 
 
-@dataclass(frozen=True, eq=False)
-class Whitening:
-    """P, and the second moments of the records z as the release shows them: spread, (d, d)."""
-
-    basis: Basis
-    spread: Matrix
-
-    @classmethod
-    def of(cls, moments: Moments | ClassMoments | NumberMoments, shrinkage: float) -> "Whitening":
-        """From noisy moments; shrinkage: as for `raise_eigenvalues`; without noise a small amount is applied too."""
-        values, vectors = np.linalg.eigh(moments.product_sum)
-        return cls._of_spreads(vectors, values, raise_eigenvalues(values, moments.product_noise, shrinkage), moments)
-
-    @classmethod
-    def cleaned(cls, moments: Moments, shrinkage: float) -> "Whitening":
-        """From noisy moments; the least eigenvalue is sqrt(shrinkage d) times the noise of an entry."""
-        values, vectors = np.linalg.eigh(moments.product_sum)
-        noise = float(np.linalg.norm(moments.product_noise)) / moments.d
-        spreads = cleaned_eigenvalues(values, noise)
-        least = float(np.sqrt(shrinkage * moments.d)) * noise
-        return cls._of_spreads(vectors, spreads, np.maximum(spreads, least), moments)
-
-    @classmethod
-    def _of_spreads(
-        cls, vectors: Matrix, spreads: Vector, raised: Vector, moments: Moments | ClassMoments | NumberMoments
-    ) -> "Whitening":
-        """From estimates of the second moments along eigenvectors, (d,), and the same raised, by which to divide."""
-        least = _LEAST_EIGENVALUE * max(float(np.trace(moments.product_sum)) / moments.d, 1.0)
-        raised = np.maximum(raised, least)
-        matrix = (vectors * np.sqrt(moments.rows / raised)) @ vectors.T
-        # Directions with a negative estimate have little spread: they count as none.
-        return cls(Basis.of(matrix), np.asarray((vectors * (np.maximum(spreads, 0.0) / raised)) @ vectors.T))
-
-    @property
-    def size(self) -> float:
-        """An estimate of the root mean square of |z|, at least 1."""
-        return max(1.0, float(np.sqrt(np.trace(self.spread))))
-
-    def size_along(self, axes: Matrix) -> float:
-        """The same for the part of z along orthonormal axes, (d, k)."""
-        return max(1.0, float(np.sqrt((axes * (self.spread @ axes)).sum())))
-
-
-def clip_of(relative: float, size: float) -> Fraction:
-    """C, from its ratio to the root mean square of |z|, `size`."""
-    return max(Fraction(1, _CLIP_UNITS), Fraction(relative * size).limit_denominator(_CLIP_UNITS))
-
-
 def noise_of(seen: Sequence["Seen"]) -> float:
     """The variance of each coordinate of phi for the noise of all releases."""
     return 1.0 / sum(1.0 / one.noise**2 for one in seen) if seen[-1].noise else 0.0
@@ -335,59 +302,3 @@ def noise_of(seen: Sequence["Seen"]) -> float:
 def sampling_of(relative_clip: float, rows: int) -> float:
     """The variance of each coordinate of phi for the sampling of rows."""
     return _SAMPLING * (relative_clip / CURVATURE) ** 2 / rows
-
-
-def bounded_step(phi: Vector, found: Vector) -> Vector:
-    """The next phi: `found`, or the point at `_LONGEST_STEP` towards it."""
-    step = found - phi
-    return phi + step * min(1.0, _LONGEST_STEP / max(float(np.linalg.norm(step)), _LEAST_NOISE))
-
-
-@dataclass(frozen=True, eq=False)
-class Seen:
-    """A past release: phi, where the gradient was taken; target, phi - g / kappa; noise, its standard deviation."""
-
-    phi: Vector
-    target: Vector
-    noise: float
-
-
-@dataclass(frozen=True, eq=False)
-class _Affine:
-    """The ridge regression target_t = target - D (phi_t - start) + noise over releases, D symmetric."""
-
-    start: Vector
-    target: Vector
-    change: Matrix
-    """D. Releases count by one over their variance."""
-
-    @classmethod
-    def of(cls, seen: Sequence[Seen]) -> "_Affine":
-        phis, targets = (np.array([getattr(one, name) for one in seen]) for name in ("phi", "target"))
-        d = phis.shape[1]
-        variances = np.square(np.maximum([one.noise for one in seen], _LEAST_NOISE))
-        bending = _BENDING * np.square(phis - phis[-1]).sum(axis=1) / d
-        weights = 1.0 / (variances + bending)
-        shares = weights / weights.sum()
-        start, target = shares @ phis, shares @ targets
-        walked = (phis - start) * np.sqrt(weights)[:, np.newaxis]
-        observed = (targets - target) * np.sqrt(weights)[:, np.newaxis]
-        # The symmetric D that minimises |walked D + observed|^2 + rho |D|^2 solves A D + D A + 2 rho D = -(B + B^T),
-        # with A = walked^T walked and B = walked^T observed: entry by entry in a basis where A is diagonal.
-        spreads, axes = np.linalg.eigh(walked.T @ walked)
-        pull = axes.T @ (walked.T @ observed) @ axes
-        rho = d / _CURVATURE_SPREAD**2
-        change = -axes @ ((pull + pull.T) / (np.add.outer(spreads, spreads) + 2.0 * rho)) @ axes.T
-        return cls(start, target, change)
-
-    @property
-    def root(self) -> Vector:
-        values, vectors = np.linalg.eigh(np.eye(len(self.start)) + self.change)
-        values = np.clip(values, _LEAST_CURVATURE, _LARGEST_CURVATURE)
-        found: Vector = self.start + vectors @ ((vectors.T @ (self.target - self.start)) / values)
-        return found
-
-
-def root(seen: Sequence[Seen]) -> Vector:
-    """The root (d,) of the mean gradient, by ridge regression over releases, the last of which is the current one."""
-    return _Affine.of(seen).root

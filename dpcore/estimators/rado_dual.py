@@ -24,16 +24,24 @@ MARGIN = 1e-9
 """Relative, of a mixture that is to be within the conjugate's domain; its rounding is far below the bound's."""
 
 
-def lowest_value(rados: Matrix, shares: Vector, weights: Vector, regulariser: Regulariser, strength: float) -> float:
+def lowest_value(
+    rados: Matrix,
+    shares: Vector,
+    weights: Vector,
+    regulariser: Regulariser,
+    strength: float,
+    centre: Vector | None = None,
+) -> float:
     """A number that F is nowhere below: 0 or less, and -inf if no weights were found that bound F.
 
     rados: (n, d). shares: (n,), of the loss. weights: (n,), those of the rados at theta, so that the bound is close to
-    F(theta) if theta is close to a minimiser.
+    F(theta) if theta is close to a minimiser. centre: (d,), subtracted from every rado; None is zero.
 
     A norm's conjugate is infinite at weights just off the minimiser's. They are mixed with weights that balance the
     rados (the point of their hull next to 0), as little as is needed.
     """
-    own = weights @ rados
+    centre = np.zeros(rados.shape[1]) if centre is None else centre
+    own = weights @ rados - centre
     bound = -_divergence(weights, shares) - regulariser.conjugate(own, strength)
     if bound > -math.inf or not strength:
         return bound
@@ -41,12 +49,13 @@ def lowest_value(rados: Matrix, shares: Vector, weights: Vector, regulariser: Re
     # Some rados balance as well as all do where these are many, and are copied in less memory.
     first = FEW + FEW_A_COORDINATE * rados.shape[1]
     for few in sorted({min(len(places), first), min(len(places), 4 * first)}):
-        if (found := _balanced(rados[places[:few]])) is None:
+        if (found := _balanced(rados[places[:few]] - centre)) is None:
             continue
         balanced = np.zeros(len(rados))
         balanced[places[:few]] = found
-        if regulariser.conjugate(balanced @ rados, strength) < math.inf:
-            share = _mixture(own, balanced @ rados, regulariser, strength)
+        centred = balanced @ rados - centre
+        if regulariser.conjugate(centred, strength) < math.inf:
+            share = _mixture(own, centred, regulariser, strength)
             # A norm's conjugate is 0 where it is finite. The ridge's is finite above.
             return -_divergence((1 - share) * weights + share * balanced, shares)
     return -math.inf

@@ -1,7 +1,8 @@
 """Boosting of the regularised exponential rado loss: ridge, lasso, l-infinity and SLOPE (Nock, NIPS 2016).
 
 The source is "On regularizing Rademacher observation losses", arXiv 1512.05244. The objective is, with omega the
-strength and Omega the regulariser,
+strength and Omega the regulariser (and pi_j less a centre, by default most of the rados' mean, see
+dpcore.estimators.radoboost),
 
     F(theta) = log((1/n) sum_j exp(-theta . pi_j)) + omega Omega(theta).
 
@@ -34,6 +35,7 @@ from dpcore.estimators.base import RadoClassifier, RadoSample
 from dpcore.estimators.boosting import LARGEST_EDGE
 from dpcore.estimators.moments_discriminant import Spread, products_of
 from dpcore.estimators.rado_dual import lowest_value
+from dpcore.estimators.radoboost import centre_of
 from dpcore.estimators.regularisers import Group, Regulariser, Ridge, SortedNorm
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.numbers.progress import Progress
@@ -75,21 +77,31 @@ def all_alike(count: int) -> Vector:
 
 
 def boost_regularised(
-    rados: Matrix, shares: Vector, regulariser: Regulariser, strength: float, rounds: Rounds
+    rados: Matrix,
+    shares: Vector,
+    regulariser: Regulariser,
+    strength: float,
+    rounds: Rounds,
+    *,
+    centre: Vector | None = None,
 ) -> _Boosted:
-    """Boosting rounds from theta = 0 on F, with the mean over rados (n, d) weighted by shares (n,), which sum to 1."""
+    """Boosting rounds from theta = 0 on F, with the mean over rados (n, d) weighted by shares (n,), which sum to 1.
+
+    centre: (d,), subtracted from every rado; None is zero.
+    """
     kept = shares > 0
-    largest = _largest_sizes(rados, kept)
+    centre = np.zeros(rados.shape[1]) if centre is None else centre
+    largest = _largest_sizes(rados, kept, centre)
     largest = np.where(largest > 0, largest, 1.0)
     theta, margins = np.zeros(rados.shape[1]), np.zeros(len(rados))
     weights = shares
     objective = [0.0]
     for _ in range(rounds.n_rounds):
-        mean = weights @ rados
+        mean = weights @ rados - centre
         move = _steepest(theta, mean, regulariser, strength, largest)
         if move.gain <= rounds.smallest_edge:
             return _Boosted(theta, np.array(objective), finished=True, weights=weights)
-        column = rados[:, move.members] @ move.signs
+        column = rados[:, move.members] @ move.signs - float(centre[move.members] @ move.signs)
         reach = float(np.abs(column).max(initial=0.0, where=kept)) or 1.0
         old = float(theta[move.members[0]] * move.signs[0])
         edge = float(mean[move.members] @ move.signs) / reach
@@ -122,12 +134,11 @@ def _steepest(theta: Vector, mean: Vector, regulariser: Regulariser, strength: f
     return Group(gain, np.array([feature]), np.ones(1))
 
 
-def _largest_sizes(rados: Matrix, kept: NDArray[np.bool_]) -> Vector:
-    """max_j |pi_jk| over the rados kept, (d,)."""
+def _largest_sizes(rados: Matrix, kept: NDArray[np.bool_], centre: Vector) -> Vector:
+    """max_j |pi_jk - centre_k| over the rados kept, (d,)."""
     among = kept[:, np.newaxis]
-    largest: Vector = np.maximum(
-        rados.max(axis=0, initial=0.0, where=among), -rados.min(axis=0, initial=0.0, where=among)
-    )
+    highest = rados.max(axis=0, initial=-np.inf, where=among)
+    largest: Vector = np.maximum(highest - centre, centre - rados.min(axis=0, initial=np.inf, where=among))
     return largest
 
 
@@ -165,6 +176,8 @@ class RegularisedRadoBoost(RadoClassifier, ABC):
     """Boosting of the regularised exponential rado loss; subclasses define the regulariser.
 
     - n_rounds: T, the maximum number of rounds.
+    - recentre: t > 0, the rados' mean is first multiplied by t / sqrt(m), as by `RadoBoost`; None boosts the rados as
+      they are.
     - strength: omega, at least 0, in nats per unit of Omega. None chooses it among `FRACTIONS` of the regulariser's
       unit by cross-validation: the theta from some rados must have the largest correlation with the labels as estimated
       from the others, (theta . mu)^2 / (m theta . S theta). Only then is noise in the rados corrected for.
@@ -187,8 +200,9 @@ class RegularisedRadoBoost(RadoClassifier, ABC):
 
     def __init__(
         self,
-        n_rounds: int = 200,
+        n_rounds: int = 1000,
         *,
+        recentre: float | None = 1.0,
         strength: float | None = None,
         n_folds: int = 3,
         smallest_edge: float = 1e-6,
@@ -197,6 +211,7 @@ class RegularisedRadoBoost(RadoClassifier, ABC):
     ) -> None:
         super().__init__(n_rados=n_rados, random_state=random_state)
         self.n_rounds = n_rounds
+        self.recentre = recentre
         self.strength = strength
         self.n_folds = n_folds
         self.smallest_edge = smallest_edge
@@ -207,18 +222,20 @@ class RegularisedRadoBoost(RadoClassifier, ABC):
 
     def _learn(self, release: RadoSample, progress: Progress | None) -> Vector:
         self._check()
-        regulariser = self._regulariser(release.rados.shape[1])
+        rados, shares = release.rados, all_alike(len(release.rados))
+        d = rados.shape[1]
+        centre = np.zeros(d) if self.recentre is None else centre_of(release, self.recentre)
+        regulariser = self._regulariser(d)
         self.correlation_: Vector | None = None
         if self.strength is None:
-            self.correlation_ = self._validate(release, regulariser, progress)
+            self.correlation_ = self._validate(release, centre, regulariser, progress)
             fraction = self.FRACTIONS[int(np.argmax(self.correlation_))]
-            self.strength_ = fraction * regulariser.unit(release.rados, all_alike(len(release.rados)))
+            self.strength_ = fraction * regulariser.unit(rados, shares, centre)
         else:
             self.strength_ = float(self.strength)
-        shares = all_alike(len(release.rados))
-        boosted = boost_regularised(release.rados, shares, regulariser, self.strength_, self._rounds)
+        boosted = boost_regularised(rados, shares, regulariser, self.strength_, self._rounds, centre=centre)
         self.objective_, self.finished_ = boosted.objective, boosted.finished
-        lowest = lowest_value(release.rados, shares, boosted.weights, regulariser, self.strength_)
+        lowest = lowest_value(rados, shares, boosted.weights, regulariser, self.strength_, centre)
         self.gap_ = max(0.0, float(boosted.objective[-1]) - lowest)
         self.warning_ = self._warning()
         return boosted.theta
@@ -248,8 +265,13 @@ class RegularisedRadoBoost(RadoClassifier, ABC):
         if not 0 <= self.smallest_edge < 1:
             raise ConfigurationError(f"smallest_edge is {self.smallest_edge}: it must be in [0, 1)")
 
-    def _validate(self, release: RadoSample, regulariser: Regulariser, progress: Progress | None) -> Vector:
-        """Signed correlation for each of `FRACTIONS`; 0 if theta is 0 or noise leaves no positive variance."""
+    def _validate(
+        self, release: RadoSample, centre: Vector, regulariser: Regulariser, progress: Progress | None
+    ) -> Vector:
+        """Signed correlation for each of `FRACTIONS`; 0 if theta is 0 or noise leaves no positive variance.
+
+        Rados are boosted less the centre (d,), and measured as they are.
+        """
         rados, rows = release.rados, release.rows
         mean = rados.mean(axis=0)
         mu = mean / release.distribution.inclusion
@@ -260,9 +282,10 @@ class RegularisedRadoBoost(RadoClassifier, ABC):
             held_out = Spread.of(rados[number::folds])
             products = products_of(held_out.about(mean) / held_out.count, mu, rows, release.distribution)
             shares = (fold != number) / (len(rados) - held_out.count)
-            unit = regulariser.unit(rados, shares)
+            unit = regulariser.unit(rados, shares, centre)
             for index, fraction in enumerate(self.FRACTIONS):
-                theta = boost_regularised(rados, shares, regulariser, fraction * unit, self._rounds).theta
+                strength = fraction * unit
+                theta = boost_regularised(rados, shares, regulariser, strength, self._rounds, centre=centre).theta
                 # The scale of theta differs between folds and is irrelevant to its direction.
                 theta = theta / max(float(np.abs(theta).max()), np.finfo(np.float64).tiny)
                 linear[index] += theta @ mu
@@ -310,8 +333,9 @@ class RadoBoostSlope(RegularisedRadoBoost):
 
     def __init__(
         self,
-        n_rounds: int = 200,
+        n_rounds: int = 1000,
         *,
+        recentre: float | None = 1.0,
         slope_rate: float = 0.1,
         strength: float | None = None,
         n_folds: int = 3,
@@ -321,6 +345,7 @@ class RadoBoostSlope(RegularisedRadoBoost):
     ) -> None:
         super().__init__(
             n_rounds,
+            recentre=recentre,
             strength=strength,
             n_folds=n_folds,
             smallest_edge=smallest_edge,

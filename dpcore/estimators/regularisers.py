@@ -57,8 +57,11 @@ class Regulariser(ABC):
         return None
 
     @abstractmethod
-    def unit(self, rados: Matrix, shares: Vector) -> float:
-        """The unit of strengths chosen from rados weighted by shares (n,): positive unless all are zero."""
+    def unit(self, rados: Matrix, shares: Vector, centre: Vector) -> float:
+        """The unit of strengths chosen from rados less the centre (d,), weighted by shares (n,).
+
+        It is positive unless all are zero.
+        """
 
 
 @dataclass(frozen=True)
@@ -85,10 +88,11 @@ class Ridge(Regulariser):
             return 0.0
         return square / (2.0 * strength) if strength else math.inf
 
-    def unit(self, rados: Matrix, shares: Vector) -> float:
+    def unit(self, rados: Matrix, shares: Vector, centre: Vector) -> float:
         """The mean square of a coordinate: at this strength theta is about mean / unit, and margins about 1."""
-        squares: Vector = np.einsum("jk,jk->j", rados, rados)
-        return float(squares @ shares / rados.shape[1])
+        # One coordinate at a time, so that no matrix of differences is made.
+        squares = [float(shares @ np.square(rados[:, k] - middle)) for k, middle in enumerate(centre)]
+        return math.fsum(squares) / len(squares)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,6 +155,6 @@ class SortedNorm(Regulariser):
             group, gain = order[shrinks : last[shrinks]], inward[shrinks]
         return Group(float(gain), group, signs[group])
 
-    def unit(self, rados: Matrix, shares: Vector) -> float:
+    def unit(self, rados: Matrix, shares: Vector, centre: Vector) -> float:
         """The least strength at which boosting leaves theta at zero: the dual norm of the mean rado."""
-        return self.dual(shares @ rados)
+        return self.dual(shares @ rados - centre)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, ShapeError
-from dpcore.estimators.oracle import WHOLE, StatisticOracle, check_left
+from dpcore.estimators.oracle import WHOLE, StatisticOracle, asked_part, check_left, check_pieces, failure_of
 from dpcore.evaluation.intervals import CellNoise, Judge, Proportion, count_of
 from dpcore.numbers.fixed_point import Matrix
 from dpcore.numbers.rationals import lower_percent, upper_percent
@@ -92,6 +92,8 @@ class ClassEvaluation:
         """The results in words."""
         held_back = self.part is not None and self.part.part is Part.HELD_BACK
         which = "the usable rows that the parties hold back" if held_back else "the parties' usable rows"
+        if self.part is not None and self.part.pieces:
+            which = f"the usable rows of {self.part.words()}"
         new = self.error.on_distribution
         claim = "" if new is None else f"; on new rows of the same kind on {_range(new.lower, new.upper)}"
         on_rows = self.error.on_rows
@@ -161,18 +163,19 @@ def evaluate_classes(
 
     theta: (k, d). unseen: as for dpcore.evaluation.evaluation.evaluate. Raises what `class_cells` and the oracle raise.
     """
+    check_pieces(oracle)
     check_left(oracle, part)
     cells = class_cells(theta, oracle.schema, feature_map)
     k = math.isqrt(len(cells))
     estimates = oracle.statistic(cells, part=part, confidence=confidence, feature_map=feature_map)
     counts, every = (estimates.values * estimates.rows).reshape(k, k), estimates.most_rows or estimates.rows
-    about: HeldBack | None = getattr(oracle, "held_back", None)
+    about = asked_part(oracle)
     if unseen is None:
         unseen = about is not None and about.part is Part.HELD_BACK
     noise = CellNoise.of(estimates)
     if noise.deviation == 0.0:
         counts = np.rint(counts)
-    judge = Judge(noise, 1.0 - confidence, every, unseen=unseen)
+    judge = Judge(noise, failure_of(confidence, about), every, unseen=unseen)
     right = np.diag(counts)
     off = counts - np.diag(right)
 

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from dpcore.errors import ShapeError
-from dpcore.estimators.oracle import WHOLE, StatisticOracle, check_left
+from dpcore.estimators.oracle import WHOLE, StatisticOracle, asked_part, check_left, check_pieces, failure_of
 from dpcore.evaluation.intervals import CellNoise, Count, Interval, Judge, Proportion, count_of
 from dpcore.evaluation.options import EvaluationOptions
 from dpcore.evaluation.scores import (
@@ -239,6 +239,8 @@ class Evaluation:
         )
 
     def _rows_in_words(self) -> str:
+        if self.part is not None and self.part.pieces:
+            return f"the usable rows of {self.part.words()}"
         if self.part is not None and self.part.part is Part.HELD_BACK:
             return "the usable rows that the parties hold back"
         return "the parties' usable rows" if self.unseen else "the usable rows that it was trained on, or may have been"
@@ -257,10 +259,14 @@ class Evaluation:
             f"Each of these statements holds with probability at least {least} %: over the noise, and over the sample "
             "if it is about new rows."
         )
+        chosen = "and was not chosen by an evaluation on them"
+        if self.part is not None and self.part.pieces:
+            chosen = "which earlier answers may have chosen, as each question is about rows of its own"
+            holds += f" So do those of all {self.part.pieces} questions together."
         drawn = (
             "New rows are rows, not persons, drawn as these were: independently, from one distribution, that of the "
             "parties together in proportion to their rows. Assumed: the model was not trained on these rows or on "
-            "others of the same persons, and was not chosen by an evaluation on them."
+            f"others of the same persons, {chosen}."
         )
         return (holds, drawn)
 
@@ -290,14 +296,14 @@ def evaluate(
     edges, scores, estimates = _ask(theta, oracle, options, part, feature_map)
     asks_cells = not options.edges_part
     counts, every = estimates.values * estimates.rows, estimates.most_rows or estimates.rows
-    about: HeldBack | None = getattr(oracle, "held_back", None)
+    about = asked_part(oracle)
     if unseen is None:
         unseen = about is not None and about.part is Part.HELD_BACK
     noise = CellNoise.of(estimates)
     if noise.deviation == 0.0:
         # Undo the rounding of the division by the rows: counts are integers.
         counts = np.rint(counts)
-    judge = Judge(noise, 1.0 - options.confidence, every, unseen=unseen)
+    judge = Judge(noise, failure_of(options.confidence, about), every, unseen=unseen)
     of_edges = replace(judge, unseen=unseen and not edges.found)
     asked_cells = counts[:4].reshape(2, 2) if asks_cells else None
     histogram = counts[4 * asks_cells :].reshape(2, -1)
@@ -341,6 +347,7 @@ def _ask(
 ) -> tuple[Edges, LinearScores, Estimates]:
     """The bins' edges, the scores, and the counts of bins, after those of the confusion matrix if edges are even."""
     first = options.edges_part
+    check_pieces(oracle)
     check_left(oracle, part)
     if first:
         edges = find_edges(theta, oracle, options.count, part=part * first, feature_map=feature_map)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
-from dpcore.estimators.oracle import WHOLE, StatisticOracle
+from dpcore.estimators.oracle import WHOLE, StatisticOracle, asked_part, check_pieces, failure_of
 from dpcore.estimators.private_histograms import Cells
 from dpcore.evaluation.intervals import (
     CellNoise,
@@ -227,7 +227,13 @@ class Histograms:
             "New rows are drawn as these were: independently, from one distribution, that of the parties together in "
             "proportion to their rows."
         )
-        return holds, drawn
+        if self.part is None or not self.part.pieces:
+            return holds, drawn
+        series = (
+            f"These are the rows of {self.part.words()}. The intervals of all {self.part.pieces} questions hold "
+            "together, and earlier answers may have chosen each, as it is about rows of its own."
+        )
+        return holds, drawn, series
 
     def _facts(self) -> dict[str, Any]:
         part = None if self.part is None else self.part.to_dict()
@@ -275,9 +281,9 @@ def column_histograms(
     if isinstance(columns, str):
         raise ConfigurationError("columns are a list of names: write [name], even for a single one")
     predicates = histogram_predicates(oracle.schema, columns, cells=cells, edges=edges)
+    check_pieces(oracle)
     estimates = oracle.statistic(predicates, part=part, confidence=confidence)
-    about: HeldBack | None = getattr(oracle, "held_back", None)
-    return histograms_of(oracle.schema, predicates, estimates, part=about)
+    return histograms_of(oracle.schema, predicates, estimates, part=asked_part(oracle))
 
 
 def histograms_of(
@@ -306,7 +312,7 @@ def histograms_of(
                 are_points=are_points,
                 counts=counts[[place for *_, place in ascending]],
                 noise=noise,
-                failure=1.0 - estimates.confidence,
+                failure=failure_of(estimates.confidence, part),
                 statements=statements,
                 splits=statements - len(batches),
                 most=every,

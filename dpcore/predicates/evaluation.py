@@ -157,9 +157,10 @@ class _Types:
             return
         asked = {LabelIs: "signs", LabelClass: "classes"}.get(type(atom), "measured")
         if asked != ("measured" if label.coding.is_measured else label.coding.kind):
-            ways = {"signs": "compare y with 1 or -1", "classes": "write y == and one text, no sign"}
-            way = ways.get(label.coding.kind, "compare y with a number using >=, >, < or <=")
-            raise PredicateError(f"the label {label.column!r} has {label.words}: {way}")
+            ways = {"signs": ": compare y with 1 or -1", "classes": ", and no sign or number: write y == and one text"}
+            way = ways.get(label.coding.kind, ": compare y with a number using >=, >, < or <=")
+            verb = "is" if label.coding.is_measured else "has"
+            raise PredicateError(f"the label {label.column!r} {verb} {label.words}{way}")
         if isinstance(atom, LabelClass) and isinstance(label, Classes) and atom.value not in label.values:
             raise PredicateError(f"the label lists no class {atom.value!r}; {nearest(atom.value, label.values)}")
 

@@ -98,13 +98,26 @@ class HeldBack:
         """Standard deviation of the number of rows in the part, of `rows` with distinct ids or places."""
         return sqrt(self.chance * (1 - self.chance) * rows)
 
+    def is_disjoint(self, other: "HeldBack | None") -> bool:
+        """Whether no row is in both, whatever the key; None stands for all rows."""
+        if other is None:
+            return False
+        (first, end), (other_first, other_end) = self.numbers, other.numbers
+        return end <= other_first or other_end <= first
+
     def contains(self, numbers: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Whether the rows with these numbers are in the part: bool (m,)."""
-        start = Fraction(0) if self.part is Part.HELD_BACK else self.share
-        first, end = (ceil((start + place * self.chance) * (1 << _BITS)) for place in (self.piece, self.piece + 1))
+        first, end = self.numbers
         # first is below 2^64 up to shares within 2^-47 of 1: then the piece has no number.
         found = numbers >= np.uint64(first) if first >> _BITS == 0 else np.zeros(numbers.shape, dtype=np.bool_)
         return found if end >> _BITS else found & (numbers < np.uint64(end))
+
+    @property
+    def numbers(self) -> tuple[int, int]:
+        """The numbers that its rows have: from the first to below the second."""
+        start = Fraction(0) if self.part is Part.HELD_BACK else self.share
+        first, end = (ceil((start + place * self.chance) * (1 << _BITS)) for place in (self.piece, self.piece + 1))
+        return first, end
 
     def to_dict(self) -> dict[str, str]:
         """For JSON."""

@@ -22,7 +22,7 @@ from dpcore.records.clipping import Clip
 from dpcore.records.losses import LOGISTIC, ConvexSet, MarginLoss
 from dpcore.research.mechanisms import ExponentialMechanism
 
-# Central noisy stochastic gradient descent: Bassily, Smith and Thakurta (FOCS 2014, arXiv 1405.7085), Algorithm 1.
+# Central noisy stochastic gradient descent: Bassily, Smith and Thakurta (FOCS 2014, arXiv 1405.7085), A_Noise-GD.
 #
 # For t = 1 to n^2 - 1: draw one of the n records with replacement, take its gradient g of an L-Lipschitz loss, and set
 #
@@ -114,7 +114,7 @@ class NoisyDescent:
     d: int
     epsilon: Fraction
     delta: Fraction
-    """Of Theorem 2.1."""
+    """Of the paper's theorem on its privacy."""
     norm_bound: Fraction
     """R, no record is longer; L = R for both losses."""
     convex_set: ConvexSet
@@ -143,8 +143,8 @@ class NoisyDescent:
             raise ConfigurationError('choose noise "theorem" or "counted", and output "last" or "average"')
         if self.noise == "theorem" and self.epsilon > 2 * math.sqrt(math.log(1 / self.delta)):
             raise PlanError(
-                f"epsilon is {float(self.epsilon):g}: Theorem 2.1 is proved up to 2 sqrt(log(1/delta)); choose less, "
-                'or noise "counted"'
+                f"epsilon is {float(self.epsilon):g}: the paper's theorem is proved up to 2 sqrt(log(1/delta)); choose "
+                'less, or noise "counted"'
             )
         # Raises now if the diameter does not fit d, or the noise is too large to be drawn.
         self.convex_set.diameter(self.d)
@@ -225,7 +225,7 @@ class NoisyDescent:
         return Descended(final, self.counted_epsilon, self.delta, self._statement())
 
     def _statement(self) -> str:
-        stated = f"; Theorem 2.1 states epsilon {float(self.epsilon):g}" if self.noise == "theorem" else ""
+        stated = f"; the paper's theorem states epsilon {float(self.epsilon):g}" if self.noise == "theorem" else ""
         return (
             f"({self.counted_epsilon:.4g}, {float(self.delta):.4g})-differentially private when one of {self.rows} "
             f"rows is replaced, for the output alone, accounted by Renyi divergence{stated}. Holds if the rows stay "
@@ -253,12 +253,12 @@ def _units(ratio: float) -> int:
     return units
 
 
-# Exponential sampling: Bassily, Smith and Thakurta (FOCS 2014, arXiv 1405.7085), Algorithm 2, A_exp-samp.
+# Exponential sampling: Bassily, Smith and Thakurta (FOCS 2014, arXiv 1405.7085), A_exp-samp.
 #
 # theta in a convex set C of diameter |C|, with density proportional to exp(-k F(theta)), F = sum_i l_i an L-Lipschitz
-# convex loss over n records, k = epsilon / (2 L |C|): (epsilon, 0)-private (Theorem 3.1), E[F] - min F <= d / k
-# (Theorem 3.2). `walk` only approaches it and claims no epsilon (erm_at_scale.PrivateWalk has one); `GridSampling` is
-# exact on finitely many candidates.
+# convex loss over n records, k = epsilon / (2 L |C|): (epsilon, 0)-private, and E[F] - min F <= d / k. `walk`
+# only approaches it and claims no epsilon (erm_at_scale.PrivateWalk has one); `GridSampling` is exact on finitely many
+# candidates.
 # Proof: docs/explanation/proofs.md, "Exponential sampling".
 
 

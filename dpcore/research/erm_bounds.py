@@ -84,7 +84,7 @@ class Problem:
     def localisation(self, epsilon: float) -> tuple[float, float]:
         """The radius r, and the bound on average, of output perturbation, then sampling within r; epsilon / 2 each.
 
-        Algorithm 3 with Theorem 4.3, O(d^2 L^2 log(n) / (n Delta epsilon^2)): (epsilon, 0)-private by composition. If
+        The paper's localisation, O(d^2 L^2 log(n) / (n Delta epsilon^2)): (epsilon, 0)-private by composition. If
         |b| <= r, the minimiser is within C and the ball; otherwise the excess is at most n L |C|.
         """
         half = _positive(epsilon) / 2
@@ -130,8 +130,8 @@ class LowerBound:
 def packing_bound(n: int, d: int, epsilon: float, *, squared: bool = False) -> LowerBound:
     """Pure privacy: on one of K tables the excess is at least `excess` with probability at least 1/2.
 
-    Omega(min(n, d / epsilon)) for the linear loss, Omega(min(n, d^2 / (n epsilon^2))) for the squared one: Theorems 5.2
-    and 5.4. A table is m copies of a word of a code of K words by Gilbert and Varshamov. Raises PlanError.
+    Omega(min(n, d / epsilon)) for the linear loss, Omega(min(n, d^2 / (n epsilon^2))) for the squared one. A table is
+    m copies of a word of a code of K words by Gilbert and Varshamov. Raises PlanError.
     """
     _check(n, d)
     least = _positive(epsilon)
@@ -150,7 +150,7 @@ def fingerprint_bound(n: int, d: int, epsilon: float, delta: float, *, squared: 
     """Approximate privacy: the average excess over random tables is at least `excess`, so on one of them it is.
 
     Omega(min(n, sqrt(d) / epsilon)) for the linear loss, Omega(min(n, d / (n epsilon^2))) for the squared one, if
-    delta is below 1 / (24 m): Theorems 5.3 and 5.5. A table has m rows of random signs, `random_table`. 0 where the
+    delta is below 1 / (24 m). A table has m rows of random signs, `random_table`. 0 where the
     proof gives nothing. Raises PlanError.
     """
     _check(n, d)

@@ -85,7 +85,7 @@ class LatticeSampling:
 
     @property
     def excess_bound(self) -> float:
-        """D / k, Theorem 3.2's bound on the expected excess, in nats; proved for the ball, and close on its lattice."""
+        """D / k, equation 8's bound on the expected excess, in nats; proved for the ball, and close on its lattice."""
         return self.d / self.rate
 
     @cached_property
@@ -200,7 +200,7 @@ class _Envelope:
 def localised(
     edges: Matrix, epsilon: Fraction, norm_bound: Fraction, curvature: float, random: RandomSource, failure: Fraction
 ) -> Sampled:
-    """Algorithm 3: output perturbation at epsilon / 2, then sampling at epsilon / 2 in a ball around it.
+    """The paper's localisation: output perturbation at epsilon / 2, then sampling at epsilon / 2 in a ball around it.
 
     The ball contains the minimum with probability >= 1 - failure. Both are exact, and compose to (epsilon, 0). Raises
     PlanError, ShapeError, DataError.

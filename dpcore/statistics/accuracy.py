@@ -303,7 +303,7 @@ class Batch:
         sampling_failure = failure if self.noise is None else failure / 2.0
         sampling = self.bias
         if self.is_fresh:
-            sampling = _fresh_deviation(rows, self.share, self.queries, sampling_failure)
+            sampling = _fresh_deviation(rows, self.share, self.queries, sampling_failure, self.information)
         elif sampling is None:
             sampling = _deviation(
                 (math.log(2.0 * self.queries / sampling_failure) + self.information) / rows, self.share
@@ -356,13 +356,15 @@ def _deviation(rate: float, share: float) -> float:
     return high
 
 
-def _fresh_deviation(rows: int, share: float, queries: int, failure: float) -> float:
+def _fresh_deviation(rows: int, share: float, queries: int, failure: float, information: float) -> float:
     """The same for values that are chosen after it is known which rows are asked about, over all rows.
 
     The number n of these rows is within c of share m. Given it, a sum of values of mean e is within root(2 n e (1 - e)
     L) + L / 3 of n e (Bernstein). With e c, the largest is c / 2 + root(2 n L + c^2) / 2 + L / 3.
+
+    information: I, which adds to L.
     """
-    rate = math.log(4.0 * queries / failure)
+    rate = math.log(4.0 * queries / failure) + information
     count = rows * _deviation(math.log(4.0 / failure) / rows, share)
     most = min(float(rows), share * rows + count)
     return (count + math.sqrt(2.0 * most * rate + count * count)) / (2.0 * rows) + rate / (3.0 * rows)

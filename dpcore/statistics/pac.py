@@ -54,6 +54,15 @@ class PacGuarantee:
         if self.rows < 1:
             raise ConfigurationError(f"a guarantee from {self.rows} rows on: give at least 1")
 
+    def __str__(self) -> str:
+        beyond, given = ("", " and a concept of the class gave the labels")
+        if self.agnostic:
+            beyond, given = " above that of the best concept of the class", ""
+        return (
+            f"with probability {1 - self.beta:g} the error on new rows is less than {self.alpha:g}{beyond}, if there "
+            f"are at least {self.rows} rows{given}"
+        )
+
     def check_rows(self, rows: int) -> None:
         """Raise TooFewRowsError if `rows` are fewer than the guarantee needs."""
         if rows < self.rows:

@@ -10,6 +10,7 @@ see its absence: the protected record then decides who takes part.
 
 from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
+from types import MappingProxyType
 
 from dpcore.errors import ConfigurationError
 from dpcore.records.features import (
@@ -210,7 +211,7 @@ def infer(
     *,
     target: str = Label.type,
     name: str = DRAFT_NAME,
-    left_out: str | None = None,
+    left_out: Mapping[str, str] = MappingProxyType({}),
     bounded: Collection[str] = (),
     exposure: str | None = None,
     event: str | None = None,
@@ -220,10 +221,12 @@ def infer(
     - A column of numbers becomes a real, bounded by quantiles and clipped.
     - A column of dates becomes a date, bounded by the months of quantiles.
     - A column with two values becomes a boolean, one with up to 30 texts a category.
-    - Others are left out with a note, such as ids and free text, and so is the column `left_out`.
+    - Others are left out with a note, such as ids and free text, and so are the columns `left_out`.
 
-    bounded: columns whose bounds will be replaced. label_column: None for the last one. positive: None only if the
-    label has two values. target: the label's type; "classes" takes all values of its column.
+    left_out: what each of them holds, in words.
+
+    bounded: columns whose bounds will be replaced. label_column: None for the last one that is not left out. positive:
+    None only if the label has two values. target: the label's type; "classes" takes all values of its column.
 
     exposure: the column that a count is counted over. event: of a time to an event, the column that says whether it
     happened; `positive` are then the texts that mean so.
@@ -231,15 +234,15 @@ def infer(
     Raises DataError for a file that cannot be read, ConfigurationError if no label or no feature can be drafted.
     """
     table = open_table(source)
-    notes: list[str] = []
-    label_column = _label_column(table, label_column, notes)
+    notes = [f"{column!r} is left out: it holds {what}, and no feature." for column, what in left_out.items()]
+    label_column = _label_column(table, label_column, left_out, notes)
     named = [column for column in table.columns if column]
     seen = _read(table, named)
     if target not in (Label.type, EventTime.type) and positive:
         raise ConfigurationError(f"a label of {target} has no positive values: leave them or the target out")
     other = _other_column(table, target, exposure, event)
     label = _label(seen, label_column, positive, target, bounded, other, notes)
-    for name_of_column in (*label.columns, left_out or ""):
+    for name_of_column in (*label.columns, *left_out):
         seen.pop(name_of_column, None)
     before = len(notes)
     features = [feature for one in seen.values() if (feature := _feature(table, one, notes, bounded)) is not None]
@@ -257,16 +260,25 @@ def infer(
     return Schema(name=name, label=label, features=tuple(features), texts=DRAFTED_TEXTS), notes
 
 
-def _label_column(table: Table, given: str | None, notes: list[str]) -> str:
-    """The label's column. Raises DataError if no column has a header, ConfigurationError for an unknown name."""
+def _label_column(table: Table, given: str | None, left_out: Mapping[str, str], notes: list[str]) -> str:
+    """The label's column. Raises DataError if no column has a header, or a name is unknown; ConfigurationError."""
     named = [column for column in table.columns if column]
     if not named:
         raise table.error("no column has a header; write one")
+    if odd := next((column for column in left_out if column not in named), None):
+        raise no_such_column(table, odd)
+    rest = [column for column in named if column not in left_out]
+    if not rest:
+        raise table.error("every column is left out, so none can be the label; name fewer")
     if given is None:
-        notes.append(f"The draft takes the last column, {named[-1]!r}, as the label.")
-        return named[-1]
+        notes.append(f"The draft takes the last column, {rest[-1]!r}, as the label.")
+        return rest[-1]
     if given not in named:
         raise no_such_column(table, given)
+    if given in left_out:
+        raise ConfigurationError(
+            f"column {given!r} holds {left_out[given]}, so it cannot be the label: name another column"
+        )
     return given
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from radobase.failure import EXIT_FAILED
-from radobase.printing import amount, in_lines
+from radobase.printing import amount, in_lines, listed
 from radofed.cli.framework import command, group
 from radofed.cli.output import Output, Result
 
@@ -28,10 +28,12 @@ def compare(
 
     found = compared(Exported.load(first), Exported.load(second))
     lines = [f"{amount(found.agreed, 'query')} agree{'s' * (found.agreed == 1)}", *found.differences]
-    for name, alone in found.only.items():
-        if alone:
+    names = tuple(found.only)
+    for name, other in (names, names[::-1]):
+        if alone := found.only[name]:
             lines.append(
-                f"only in {name}: {amount(len(alone), 'query')} ({', '.join(each[:16] for each in alone[:3])}, ...)"
+                f"{name} has {amount(len(alone), 'query')} that {other} lacks, of a time that both cover: "
+                f"{listed([each[:16] for each in alone])}. That is no contradiction: a member may not have been asked"
             )
     lines.append("no contradiction" if found.agrees else f"{len(found.differences)} contradictions")
     return Result(

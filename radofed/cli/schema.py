@@ -35,6 +35,13 @@ def infer(
     ] = None,
     label: LabelColumn = None,
     positive: Positive = None,
+    id_column: Annotated[
+        str | None, typer.Option(help="The column of the rows' ids, no feature. Default: the id_column of --config.")
+    ] = None,
+    epoch_column: Annotated[
+        str | None,
+        typer.Option(help="The column of the rows' epochs, no feature. Default: the epoch_column of --config."),
+    ] = None,
     target: Annotated[
         str | None,
         typer.Option(
@@ -75,7 +82,7 @@ def infer(
     if to is not None:
         check_new(to)
     given = {column: (lower, upper) for column, lower, upper in map(parsed, bounds or ())}
-    table, left_out = _table(file, config)
+    table, left_out = _table(file, config, {IDS: id_column, EPOCHS: epoch_column})
     if target not in (None, *LABEL_TYPES):
         raise ConfigurationError(f"no type of label is called {target!r}; choose {' or '.join(LABEL_TYPES)}")
     kind, called = target or Label.type, name or DRAFT_NAME
@@ -93,16 +100,32 @@ def infer(
     return Result(data, f"{to}: {schema.d} coordinates; read it, correct it, and give every party the same file")
 
 
-def _table(file: Path | None, config: Path | None) -> tuple["Path | DatabaseSource", str | None]:
-    """The table to draft from, and its column of ids if it is known."""
+IDS, EPOCHS = "the ids of rows", "the epochs of rows"
+"""What columns hold that are no features."""
+
+
+def _table(
+    file: Path | None, config: Path | None, given: dict[str, str | None]
+) -> tuple["Path | DatabaseSource", dict[str, str]]:
+    """The table to draft from, and what its columns hold that are no features. given: columns, by what they hold."""
     if file is not None and config is None:
-        return file, None
+        return file, _left_out(given)
     if config is None or file is not None:
         raise ConfigurationError("name either a file, or a party's configuration by --config")
     from parties.config import PartyConfig
 
     loaded = PartyConfig.load(config)
-    return loaded.table, loaded.id_column
+    named = {IDS: loaded.id_column, EPOCHS: loaded.epoch_column}
+    return loaded.table, _left_out({what: given[what] or column for what, column in named.items()})
+
+
+def _left_out(columns: dict[str, str | None]) -> dict[str, str]:
+    """What each column holds that is named. Raises ConfigurationError if one holds both."""
+    if columns[IDS] is not None and columns[IDS] == columns[EPOCHS]:
+        raise ConfigurationError(
+            f"column {columns[IDS]!r} is named for ids and for epochs: an epoch has many rows, so name two columns"
+        )
+    return {column: what for what, column in columns.items() if column is not None}
 
 
 @command(app, "check")

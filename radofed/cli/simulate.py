@@ -12,7 +12,7 @@ from radobase.printing import in_lines
 from radofed.cli.framework import check_directory, check_new
 from radofed.cli.output import Output, Result
 from radofed.cli.party_rehearse import rehearsed_result
-from radofed.simulation.simulate_options import SimulateOptions, SimulationFields
+from radofed.simulation.simulate_options import EpochFields, SimulateOptions, SimulationFields
 
 if TYPE_CHECKING:
     from radofed.simulation.results import SimulationResult
@@ -30,9 +30,9 @@ def simulate(output: Output, options: SimulateOptions) -> Result:
         check_new(per_fold)
         check_directory(per_fold)
     drawn = _drawn(options)
-    if options.epochs is not None:
+    if options.epochs is not None or options.forgetting is not None:
         return _over_epochs(output, options)
-    from radofed.simulation.run import simulate as run_simulate
+    from radofed.simulation.entry import simulate as run_simulate
 
     simulated = partial(
         run_simulate,
@@ -59,17 +59,22 @@ def _attacked(output: Output, options: SimulateOptions) -> Result:
     return rehearsed_result(attacked(options, output.note), options.picture)
 
 
-_OF_FOLDS = ("folds", "rounds", "hold_back", "evaluation_epsilon", "map_file", "picture", "per_fold", "split")
-
-
 def _over_epochs(output: Output, options: SimulateOptions) -> Result:
     """The simulation with --epochs. Raises ConfigurationError for options of folds."""
     from dpcore.errors import ConfigurationError
-    from radofed.simulation.epochs import simulate_table
+    from radofed.simulation.over_epochs import simulate_over_epochs
 
-    if odd := first_changed(options, _OF_FOLDS):
+    if odd := first_changed(options, ("map_file", "picture", "per_fold")):
         raise ConfigurationError(f"with --epochs models are tested on the next epoch: leave {odd} out")
-    result = simulate_table(options, named_options(options.option), output.note)
+    result = simulate_over_epochs(
+        options.data,
+        options,
+        EpochFields(epochs=options.epochs, forgetting=options.forgetting),
+        schema=options.schema,
+        estimators=",".join(options.estimator) or None,
+        parameters=named_options(options.option),
+        note=output.note,
+    )
     return Result(result.to_dict(), in_lines(result.sentences()))
 
 

@@ -188,9 +188,7 @@ def bare_ask_cost(request: AskRequest) -> AskedCost:
         reason = "no cohort has one party, since its sum would be the party's own"
         return AskedCost(request, feasible=False, reason=reason, suggestion="have at least 2 parties")
     parties = PlannedParties(request)
-    oracle = Federation(parties, request.schema, **request.terms).within(
-        request.epsilon, request.delta, request.adaptive
-    )
+    oracle = Federation(parties, request.schema, **request.terms).within(request.epsilon, request.delta, request.series)
     try:
         found, notes = _asked(request, oracle)
         statement = oracle.statement()

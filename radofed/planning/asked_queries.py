@@ -24,6 +24,7 @@ from dpcore.queries.statement import PrivacyStatement, statement_for
 from dpcore.records.features import nearest
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
+from dpcore.statistics.adaptive import Adaptive, Way
 from learner.composition import Unanswered
 from learner.estimators import BY_QUERIES, FROM_RELEASES, class_of
 from learner.planning import Plan
@@ -75,6 +76,8 @@ class AskRequest(Declared):
     confidence: Annotated[float, CONFIDENCE] = 0.95
     noise_rate: Annotated[float, NOISE_RATE] = 0.0
     adaptive: Annotated[int | None, ADAPTIVE] = None
+    way: Way | None = None
+    """Of an adaptive series; None for the one that promises the smallest tolerance."""
     local: Annotated[bool, LOCAL] = False
     honest: int | None = None
     key_bits: Annotated[int, KEY_SIZE] = KEY_BITS
@@ -104,6 +107,11 @@ class AskRequest(Declared):
         if self.estimator is not None:
             return f"what {self.estimator} asks"
         return "1 statistic" if len(self.predicates) == 1 else f"{len(self.predicates)} statistics in one batch"
+
+    @property
+    def series(self) -> Adaptive | None:
+        """The series of questions that it begins; None if no answer chooses questions."""
+        return None if self.adaptive is None else Adaptive(self.adaptive, self.way)
 
     @property
     def is_made_up(self) -> bool:

@@ -20,7 +20,7 @@ from learner.planning import Plan
 from radobase.presentation.words import counted, effort_words
 from radofed.planning.plan_options import DesignFields
 from radofed.planning.signal import Noise, Signal
-from wire.request_fields import check_options, given_options
+from wire.request_fields import AUTO, check_options, given_options
 
 # The checked input of a plan.
 
@@ -30,6 +30,8 @@ MOST_PLANNED_ROWS = 10**10
 SMALLEST_DELTA = Fraction(1, 10**300)
 
 _OF_THE_SCHEMA = ("coordinates", "source", "bias")
+_CHOOSING_RADOS = ("dp-feat", "gaussian", "fixed-support")
+_NOISED = ("gaussian", "fixed-support", "moments", AUTO)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +81,7 @@ class PlanRequest(DesignFields):
             raise ConfigurationError("sensitive and rounded features are names of a schema: give it, or leave them out")
         # Without a schema there are no names, and a sensitive feature is understood.
         chosen = ("sensitive",) if self.schema is None else ()
-        hint = ", or a share's standard deviation"
+        hint = "" if self.design_name == AUTO else ", or a share's standard deviation"
         check_options(self.design_name, given, chosen=chosen, hints={"epsilon": hint})
         if self.feature_map is not None:
             self._check_map()
@@ -87,7 +89,7 @@ class PlanRequest(DesignFields):
             raise ConfigurationError(f"a plan of {self.design_name} takes no split: leave it out, or plan dp-feat")
         if self.kind_name in ("plain", "dp-feat"):
             return
-        if self.coordinates is None and (self.design_name in ("gaussian", "fixed-support", "moments")):
+        if self.coordinates is None and self.design_name in _NOISED:
             raise ConfigurationError(f"{self.words} noises every coordinate of a record: give their number")
         if self.coordinates is None and self.source == "category":
             raise ConfigurationError("a category has a coordinate for each of its values: give their number")
@@ -150,7 +152,7 @@ class PlanRequest(DesignFields):
     @property
     def chooses_rados(self) -> bool:
         """Whether the number of rados follows from epsilon."""
-        return self.kind_name == "dp-feat" and self.rados is None and self.epsilon is not None
+        return self.kind_name in _CHOOSING_RADOS and self.rados is None and self.epsilon is not None
 
     @property
     def n(self) -> int:
@@ -235,6 +237,7 @@ PLAN_KEYS: dict[str, Any] = {
     "unit": "one record",
     "assumptions": [],
     "warning": None,
+    "choice": None,
 }
 """The keys that every plan has, with the values of one that has nothing to say."""
 
@@ -287,6 +290,8 @@ class Cost:
     """The alarm if the noise exceeds the signal, else None."""
     assumptions: tuple[str, ...] = ()
     """Of the bound."""
+    choice: str | None = None
+    """What was chosen about the design and its number of rados, and why, a sentence; None if nothing was."""
 
     @property
     def unit(self) -> str:
@@ -315,7 +320,17 @@ class Cost:
         """The cost as sentences."""
         warning = [] if self.warning is None else [f"Warning: {self.warning}"]
         assumed = [] if self.epsilon is None else [f"Assumed: {text}" for text in self.assumptions]
-        return [self._what(), *self._privacy(), *self._counts(), *self._noise(), *warning, *self._effort(), *assumed]
+        choice = [] if self.choice is None else [self.choice]
+        return [
+            self._what(),
+            *choice,
+            *self._privacy(),
+            *self._counts(),
+            *self._noise(),
+            *warning,
+            *self._effort(),
+            *assumed,
+        ]
 
     def _what(self) -> str:
         request, parties = self.request, len(self.request.party_rows)

@@ -34,15 +34,16 @@ from dpcore.rados.designs import dp_feat_design
 from dpcore.rados.support import SupportError
 from dpcore.randomness.noise import LARGEST_SIGMA, SMALLEST_SHARE_SIGMA
 from dpcore.records.schema import Schema
+from learner.number_of_rados import most_rados
 from learner.planning import Plan
-from learner.requests import MomentsRequest, RadosRequest, clip_of, most_rados
+from learner.requests import ChosenRequest, MomentsRequest, RadosRequest, clip_of
 from radofed.planning.design_cost import MOST_LOOKED_FOR, MOST_PLANNED_ROWS, Cost, PlanRequest, Sizes, many_rados
 from radofed.planning.made_up import SENSITIVE_COLUMN, SENSITIVE_FEATURE, MadeUpFederation, cohort_terms, short_schema
 from radofed.planning.remedies import fewer_coordinates, first_that_helps, larger_epsilon, more_rows, what_works
 from radofed.planning.signal import Signal, gaussian_of, noise_of, signal_of
 from wire.errors import WireError
 from wire.query import setting_of
-from wire.request_fields import USUAL_RADOS
+from wire.request_fields import AUTO, USUAL_RADOS
 
 DIVIDED = (
     "One draw over the pool is divided by the coordinator, which knows every party's part. It does so honestly and "
@@ -96,9 +97,17 @@ def plan_cost(request: PlanRequest) -> Cost:
 def bare_cost(request: PlanRequest) -> Cost:
     """The cost without advice that takes other plans: some suggestions, and what would help against noise."""
     try:
-        return _cost_of(request, planned(request))
+        plan = planned(request)
     except PlanError as error:
-        return _refused(request, error)
+        return _refused(replace(request, design="moments") if request.design == AUTO else request, error)
+    cost = bare_cost(_as_chosen(request, plan)) if request.design == AUTO else _cost_of(request, plan)
+    return replace(cost, choice=plan.chosen) if plan.chosen else cost
+
+
+def _as_chosen(request: PlanRequest, plan: Plan) -> PlanRequest:
+    """The request of the design and the number of rados that were chosen in its plan."""
+    kind = plan.query.kind
+    return replace(request, design=kind.name, rados=kind.amounts.get("rados"))
 
 
 def planned(request: PlanRequest) -> Plan:
@@ -139,7 +148,7 @@ def _federation(party_rows: tuple[int, ...], key_bits: int) -> MadeUpFederation:
     return MadeUpFederation(party_rows, key_bits)
 
 
-def _asked(request: PlanRequest) -> RadosRequest | MomentsRequest:
+def _asked(request: PlanRequest) -> RadosRequest | MomentsRequest | ChosenRequest:
     """What a learner asks for."""
     terms: dict[str, Any] = {
         "delta": request.delta,
@@ -153,8 +162,11 @@ def _asked(request: PlanRequest) -> RadosRequest | MomentsRequest:
     if clips and norm_bound is None and request.schema is None:
         # All coordinates except the bias count as real-valued.
         norm_bound = norm_bound_of(real_features=schema.d - int(schema.bias), unit_features=0, bias=schema.bias)
-    asked: RadosRequest | MomentsRequest
-    if request.design_name == "moments":
+    asked: RadosRequest | MomentsRequest | ChosenRequest
+    if request.design_name == AUTO:
+        assert request.epsilon is not None, "a choice needs an epsilon"
+        asked = ChosenRequest(schema, epsilon=request.epsilon, norm_bound=norm_bound, **terms)
+    elif request.design_name == "moments":
         terms |= {"epsilon": epsilon, "norm_bound": norm_bound, "edge_weight": request.edge_weight}
         asked = MomentsRequest(schema, **terms) if share is None else _MomentsOfNoise(schema, share_sd=share, **terms)
     else:

@@ -16,7 +16,7 @@ from radobase.schema_files import load_feature_map, load_schema
 from radofed.planning.design_cost import Cost, PlanRequest, split_equally
 from radofed.planning.designs import bare_cost, plan_cost
 from radofed.planning.plan_options import DesignFields, PlanOptions
-from wire.request_fields import ReleaseFields, taken_options
+from wire.request_fields import AUTO, ReleaseFields, taken_options
 
 if TYPE_CHECKING:
     from radofed.planning.asked_cost import AskedCost
@@ -233,6 +233,8 @@ def _design(options: PlanOptions, schema: Schema | None, held: tuple[int, ...]) 
             raise ConfigurationError("a feature map is of the columns of a schema: give --schema")
         fields["feature_map"] = load_feature_map(options.map_file, schema)
     if options.worth is not None:
+        if options.design_name == AUTO:
+            raise ConfigurationError("--worth compares plans of one design: give its name in place of auto")
         if "epsilon" not in taken_options(options.design_name, joint=options.joint):
             raise ConfigurationError(f"{options.design_name} has no noise, so no epsilon follows: leave --worth out")
         fields["epsilon"] = MOST

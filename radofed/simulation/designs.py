@@ -23,10 +23,12 @@ from dpcore.records.computation import Computation
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.records import BLOCK_ROWS, Records, sensitive_positive
 from dpcore.records.schema import Schema
-from learner.requests import Request, rados_within, release_request
+from learner.number_of_rados import rados_within
+from learner.requests import Request, release_request
 from wire.query import Query, setting_of
 from wire.query_kinds import AnyKind
 from wire.request_fields import (
+    AUTO,
     DELTA,
     SPLIT,
     USUAL_DELTA,
@@ -65,6 +67,8 @@ class DesignOptions(ReleaseFields):
         if self.rados is not None and self.rados < 2:
             raise ConfigurationError(f"{self.rados} rados are too few to train on: choose at least 2")
         super().__post_init__()
+        if self.design_name == AUTO:
+            raise ConfigurationError("a simulation measures one design: give its name, such as the one of a plan")
         given = given_options(self) | ({"split": self.split} if self.split == "exact" else {})
         check_options(self.design_name, given, chosen=("rados",), hints={"sensitive": ": name one"})
         if self.split == "exact" and self.design == "dp-feat" and self.epsilon_per_rado is None:

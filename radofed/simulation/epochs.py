@@ -4,7 +4,7 @@ After each epoch three models are trained without further queries: on its releas
 up, and, of moments, on all with forgetting. Under drift the second goes on answering for what was.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.declared import names_of, values_of
 from dpcore.errors import ConfigurationError, DataError
 from dpcore.estimators.base import RadoSample
 from dpcore.estimators.pooled import check_forgetting, pooled_moments, pooled_rados
@@ -22,19 +21,15 @@ from dpcore.queries.statement import PrivacyStatement
 from dpcore.rados.distribution import ClassMoments, Moments, NumberMoments
 from dpcore.randomness.sources import SystemRandom
 from dpcore.records.encoding import Texts, WantedColumn
-from dpcore.records.features import two_classes
 from radobase.printing import amount
-from radobase.schema_files import load_schema
 from radobase.tables.tables import TableSource, open_table, read_blocks
 from radofed.simulation.designs import DesignOptions
-from radofed.simulation.evaluation import check_estimators, from_release, named_estimators
 from radofed.simulation.federation import SimulatedFederation
 from radofed.simulation.results import worst
 from radofed.simulation.run import SimulationOptions, opened_release
-from radofed.simulation.simulate_options import RunFields, SimulateOptions
-from radofed.simulation.table import Partition, SimulationTable, party_names, read_table
+from radofed.simulation.table import SimulationTable, party_names
 from radofed.simulation.workers import start_hosts
-from wire.request_fields import EPOCH_RULE, ReleaseFields, is_epoch
+from wire.request_fields import EPOCH_RULE, is_epoch
 
 NEWEST, ALL = "newest", "all"
 _BY_COLUMN = "by-column:"
@@ -141,35 +136,32 @@ class EpochsResult:
         }
 
 
-def simulate_table(asked: SimulateOptions, parameters: Mapping[str, Any], note: Callable[[str], None]) -> EpochsResult:
-    """The simulation that `rado simulate --epochs` describes. parameters: of the estimator.
+def check_epochs(epochs: Sequence[NamedEpoch], table: SimulationTable, parties: int, least: int) -> None:
+    """Raise ConfigurationError or DataError, before anything is computed, if epochs are too few or too small.
 
-    Raises what `simulate_epochs` raises, and ConfigurationError for an estimator that does not learn from releases.
+    least: how many there must be. Each has a row for each party, and all but the first a usable row to test on.
     """
-    assert asked.epochs is not None, "epochs are asked for"
-    names = ",".join(asked.estimator) or "mean-variance"
-    (learner, *more) = named_estimators(names, None, parameters).items()
-    if more or not from_release(learner[1]):
-        raise ConfigurationError("with --epochs give one estimator that learns from releases, such as mean-variance")
-    options = SimulationOptions(
-        **values_of(asked, RunFields),
-        partition=Partition.parse(asked.partition),
-        design=DesignOptions(**values_of(asked, ReleaseFields), delta=asked.delta),
-    )
-    assert options.design is not None, "just given"
-    check_estimators(dict([learner]), moments=options.design.design_name == "moments")
-    if options.partition.column is not None:
-        raise ConfigurationError("with --epochs rows are not divided by a column: choose another --partition")
-    table = read_table(
-        asked.data,
-        label=asked.label,
-        positive=names_of(asked.positive) or None,
-        schema=None if asked.schema is None else load_schema(asked.schema),
-        group_column=epoch_column(asked.epochs),
-    )
-    two_classes(table.schema.label, "a simulation over epochs")
-    epochs = epochs_of(asked.epochs, asked.data, table.records.rows)
-    return simulate_epochs(table, epochs, options, learner, asked.forgetting, note)
+    if len(epochs) < least:
+        raise ConfigurationError(f"{amount(len(epochs), 'epoch')}, and this simulation needs {least}: give more epochs")
+    for number, epoch in enumerate(epochs):
+        if len(epoch.rows) < parties:
+            raise ConfigurationError(
+                f"epoch {epoch.name} has {amount(len(epoch.rows), 'row')} for {parties} parties: name fewer epochs or "
+                "parties"
+            )
+        if number and not table.records.usable[epoch.rows].any():
+            raise DataError(
+                f"epoch {epoch.name} has no usable rows to test on: correct the table, or name fewer epochs"
+            )
+
+
+def parts_of(
+    table: SimulationTable, epoch: NamedEpoch, number: int, options: SimulationOptions
+) -> list[NDArray[np.int64]]:
+    """The rows of an epoch, the `number`-th, divided among the parties, as indices into the table."""
+    generator = np.random.default_rng([options.seed, number])
+    positive = table.records.labels[epoch.rows] > 0
+    return [epoch.rows[part] for part in options.partition.divide(options.parties, positive, None, generator)]
 
 
 def simulate_epochs(
@@ -183,7 +175,7 @@ def simulate_epochs(
     """Release each epoch once, train after each, and test on the next.
 
     options: with a design. learner: an estimator of releases and its name. factor: of forgetting. note: progress
-    callback. Raises ConfigurationError, PlanError, and DataError if an epoch has no usable rows to test on.
+    callback. Raises ConfigurationError and PlanError.
     """
     check_forgetting(factor)
     design = options.design
@@ -215,10 +207,7 @@ def _released(
     design: DesignOptions,
 ) -> tuple[RadoSample | Moments, PrivacyStatement]:
     """The release of one epoch's rows, divided among the parties, and its statement."""
-    generator = np.random.default_rng([options.seed, number])
-    positive = table.records.labels[epoch.rows] > 0
-    divided = options.partition.divide(options.parties, positive, None, generator)
-    parts = [epoch.rows[part] for part in divided]
+    parts = parts_of(table, epoch, number, options)
     request = replace(design.request(table.schema, [[len(part) for part in parts]]), epoch=epoch.name)
     planned = federation.plan(design, request, parts, number)
     statement = design.statement(planned.kind, planned.plan.query, planned.party_rows)
@@ -235,8 +224,6 @@ def _tested(
     factor: Fraction,
 ) -> TestedEpoch:
     usable = epoch.rows[table.records.usable[epoch.rows]]
-    if not len(usable):
-        raise DataError(f"epoch {epoch.name} has no usable rows to test on: correct the table, or name fewer epochs")
     x, labels = table.records.features[usable] / float(ONE), table.records.labels[usable]
 
     def error(sample: RadoSample | Moments) -> float:

@@ -25,7 +25,7 @@ from dpcore.records.coding import SIGNS, Coding, Labels
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import Classes, Target, nearest
 from dpcore.records.held_back import HeldBack, Part
-from learner.estimators import BY_QUERIES, FROM_RELEASES, import_class, instance_of, refused
+from learner.estimators import BY_QUERIES, FROM_RELEASES, guarantee_of, import_class, instance_of, refused
 from learner.federation import Federation
 from radofed.simulation.oracles import Budget, Oracles, SimulatedSource
 from radofed.simulation.results import FoldRow, Sees
@@ -272,11 +272,14 @@ def check_estimators(estimators: Mapping[str, Any], *, moments: bool) -> None:
 def check_target(estimators: Mapping[str, Any], target: Target) -> None:
     """Raise ConfigurationError if an estimator does not learn this label.
 
-    An object of the caller's, which does not say what it learns, is taken as one that does.
+    An object of the caller's, which does not say what it learns, is taken as one that does, but for times to an event.
     """
     for name, estimator in estimators.items():
-        sentence = refused(name, target, lambda attribute, of=estimator: bool(getattr(of, attribute, True)))  # type: ignore[misc]
-        if sentence is not None:
+
+        def learns(attribute: str, of: Any = estimator) -> bool:
+            return bool(getattr(of, attribute, attribute != "event_times"))
+
+        if (sentence := refused(name, target, learns)) is not None:
             raise ConfigurationError(sentence)
 
 
@@ -332,7 +335,8 @@ def _measured(name: str, estimator: Any, fold: Fold) -> FoldRow:
         )
     predicted = margins.argmax(axis=1) if fold.classes else np.where(margins > 0, 1, -1)
     wrong, area = float(np.mean(predicted != fold.test_labels)), _area(margins, fold)
-    row = replace(_row(name, sees, wrong, area, seconds, fold), warning=getattr(estimator, "warning_", None))
+    row = _row(name, sees, wrong, area, seconds, fold)
+    row = replace(row, warning=getattr(estimator, "warning_", None), guarantee=guarantee_of(estimator))
     if evaluated is None or evaluated.on_distribution is None:
         return row
     low, high = evaluated.on_distribution.lower, evaluated.on_distribution.upper

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
+from dpcore.evaluation.measured_evaluation import deviance_explained, r_squared
 from dpcore.numbers.fixed_point import STORED_FRACTION_BITS
 from dpcore.records.coding import OFFSET_BITS, Labels
 from dpcore.records.features import Target, measured
@@ -189,21 +190,10 @@ def _row(
         t = np.ldexp(
             fold.coding.scaled(fold.test_labels, STORED_FRACTION_BITS).astype(np.float64), -STORED_FRACTION_BITS
         )
-        explained = 1.0 - float(np.square(predicted - t).sum() / max(np.square(t - t.mean()).sum(), 1e-300))
+        explained = r_squared(t, predicted)
         error = float(np.abs(label.in_units(predicted) - label.in_units(t)).mean())
     sizes = len(fold.labels), len(fold.test_labels)
     return MeasuredRow(fold.number, name, sees, measure, explained, error, seconds, *sizes, warning)
-
-
-def deviance_explained(counts: Floats, means: Floats, exposures: Floats) -> float:
-    """1 - D(counts, means) / D(counts, one rate times the exposures), D the Poisson deviance."""
-    rate = counts.sum() / exposures.sum()
-    return 1.0 - _deviance(counts, means) / max(_deviance(counts, rate * exposures), 1e-300)
-
-
-def _deviance(counts: Floats, means: Floats) -> float:
-    logarithms = np.where(counts > 0, counts * np.log(np.maximum(counts, 1.0) / means), 0.0)
-    return float(2.0 * (logarithms - (counts - means)).sum())
 
 
 def check_numbers(options: Any, estimators: Mapping[str, Any]) -> None:

@@ -45,6 +45,8 @@ class FoldRow:
     evaluated_low: float | None = None
     evaluated_high: float | None = None
     """Its 95 % interval for new rows. All three are None if it was not evaluated."""
+    guarantee: str | None = None
+    """What the estimator guarantees of its error, in words, or None."""
 
     @classmethod
     def summary(cls, rows: "Sequence[FoldRow]") -> "Summary":
@@ -180,6 +182,14 @@ class SimulationResult:
         mine = [row for row in self.rows if row.learner == estimator]
         return mine[0].summary(mine)
 
+    @property
+    def guarantees(self) -> dict[str, list[str | None]]:
+        """What each estimator guarantees of its error, by name, in words for each fold; only those with a guarantee."""
+        found: dict[str, list[str | None]] = {}
+        for row in self.rows:
+            found.setdefault(row.learner, []).append(getattr(row, "guarantee", None))
+        return {name: folds for name, folds in found.items() if any(fold is not None for fold in folds)}
+
     def to_dict(self) -> dict[str, Any]:
         """Everything except the rows, in JSON's types; `results` by name of the estimator."""
         return {
@@ -192,6 +202,7 @@ class SimulationResult:
             "seed": self.seed,
             "seconds": self.seconds,
             "notes": list(self.notes),
+            "guarantees": self.guarantees,
             "hold_back": None if self.hold_back is None else str(self.hold_back),
             "evaluated": {estimator: statement.to_dict() for estimator, statement in self.evaluated.items()},
         }
@@ -221,6 +232,7 @@ class SimulationResult:
         """The printed report: the table, the settings, what is protected, and the notes."""
         return [
             *self.summaries[0].table(self.summaries),
+            *self._guaranteed(),
             "",
             *self._setting(),
             "",
@@ -228,6 +240,15 @@ class SimulationResult:
             "Notes:",
             *(f"  - {sentence}" for sentence in self.notes),
         ]
+
+    def _guaranteed(self) -> list[str]:
+        """The guarantees, each once, with the number of folds; empty if there are none."""
+        lines: list[str] = []
+        for name, folds in self.guarantees.items():
+            for text, count in Counter(folds).items():
+                said = "no guarantee" if text is None else text
+                lines.append(f"{name}, in {count} of {self.folds} folds: {said}.")
+        return ["", "Guaranteed by the estimators:", *lines] if lines else []
 
     def _protection(self) -> list[str]:
         said = [

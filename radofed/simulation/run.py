@@ -1,23 +1,21 @@
-"""`radofed.simulate`: cross-validate estimators on a table, over a simulated federation in each fold.
+"""Cross-validation of estimators on a table, over a simulated federation in each fold.
 
 Estimators of releases share one query of a design in each fold. Each estimator that queries has its own budget and
 queries.
 """
 
-import inspect
 import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.declared import names_of, values_of, with_fields
+from dpcore.declared import values_of
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import RadoSample
 from dpcore.numbers.fixed_point import ONE
@@ -27,13 +25,9 @@ from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.randomness.sources import SystemRandom
-from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import EventTime
 from dpcore.records.held_back import HeldBack
 from dpcore.records.schema import Schema
-from radobase.options import from_texts
-from radobase.schema_files import load_feature_map, load_schema
-from radobase.tables.tables import as_source
 from radofed.simulation.designs import DesignOptions
 from radofed.simulation.evaluation import (
     Evaluations,
@@ -41,17 +35,14 @@ from radofed.simulation.evaluation import (
     HoldBack,
     Released,
     asks,
-    check_estimators,
-    check_target,
     from_release,
     measure,
-    named_estimators,
     notes_if_classes,
     notes_if_held_back,
 )
 from radofed.simulation.event_times import measure_event_times
 from radofed.simulation.federation import PlannedFold, SimulatedFederation
-from radofed.simulation.measured import check_numbers, measure_numbers
+from radofed.simulation.measured import measure_numbers
 from radofed.simulation.oracles import Budget, Oracles, row_count_plan
 from radofed.simulation.results import (
     FederationFacts,
@@ -62,7 +53,7 @@ from radofed.simulation.results import (
     worst,
 )
 from radofed.simulation.simulate_options import RunFields, SimulationFields
-from radofed.simulation.table import Partition, SimulationTable, label_order, party_names, read_table
+from radofed.simulation.table import Partition, SimulationTable, label_order, party_names
 from radofed.simulation.workers import Hosts, start_hosts
 from wire.request_fields import ReleaseFields
 
@@ -147,87 +138,6 @@ Note = Callable[[str], None]
 
 _LEAST_FOLDS = 2
 _MANY_UPLOADS = 20
-
-
-def simulate(
-    data: Any,
-    *,
-    schema: Schema | str | Path | None = None,
-    feature_map: FeatureMap | str | Path | None = None,
-    estimators: str | Sequence[str] | Mapping[str, Any] | None = None,
-    options: Mapping[str, Any] | None = None,
-    note: Note | None = None,
-    **fields: Any,
-) -> SimulationResult:
-    """Cross-validate estimators on releases of a simulated federation, as `rado simulate` does.
-
-    data: the path of a CSV (also gzipped) or Parquet file, an Arrow table, or a data frame such as those of pandas and
-    polars, without its index. It is read through `schema` (one, or its file), or through one that is inferred from the
-    whole table with `label` and its `positive` values, which is not private.
-
-    estimators: names, or a mapping from names to objects with fit_queries, fit_release, fit_moments or (for comparison,
-    on the pooled rows) fit. `logistic`, scikit-learn's default on the same rows, and `majority` are always measured.
-    options: parameters of the only estimator. note: progress callback, one sentence a call.
-
-    feature_map: what records of the design are mapped by before they are clipped, or its file in the columns' units;
-    estimators of releases then learn over its terms.
-
-    fields: those of `radofed.simulation.simulate_options.SimulationFields`, as `rado simulate --help` explains them.
-    The design and its options are shared by estimators of releases. epsilon and delta are also the budget of each
-    estimator that queries, separately in each fold. Exact numbers may be strings, such as "1e-6".
-
-    The same seed gives the same figures for all `workers` and `encrypt`. Raises ConfigurationError, SchemaError,
-    DataError or PlanError, each with what would work, and SimulationError if an estimator or a worker fails.
-    """
-    inspect.signature(simulate).bind(data, **fields)
-    asked = from_texts(SimulationFields, fields)
-    defaults = None
-    if estimators is None:
-        estimators, epsilon = usual_estimator(asked, mapped=feature_map is not None)
-        asked = replace(asked, epsilon=epsilon)
-        if estimators == "newton":
-            defaults = f"estimator {estimators}, epsilon {epsilon}"
-    chosen = named_estimators(estimators, asked.rounds, options)
-    settings = _settings(chosen, asked)
-    design = settings.design
-    if feature_map is not None and design is None:
-        raise ConfigurationError(
-            "a feature map is of a release: name an estimator of releases, such as mean-variance, or leave the map out"
-        )
-    table = read_table(
-        as_source(data),
-        label=asked.label,
-        positive=names_of(asked.positive) or None,
-        schema=_schema(schema),
-        group_column=settings.partition.column,
-        target=asked.target,
-        event=asked.event,
-    )
-    check_target(chosen, table.schema.label)
-    if table.schema.label.coding.has_value:
-        check_numbers(settings, chosen)
-    if design is not None and feature_map is not None:
-        settings = replace(settings, design=replace(design, feature_map=_map(feature_map, table.schema)))
-    if note is not None and defaults is not None:
-        note(defaults)
-    return run_simulation(table, settings, chosen, note or (lambda _: None))
-
-
-def _settings(estimators: Mapping[str, Any], asked: SimulationFields) -> SimulationOptions:
-    design, budget = asked_of_a_federation(estimators, asked)
-    if design is not None:
-        check_estimators(estimators, moments=design.design_name == "moments")
-    return SimulationOptions(
-        **values_of(asked, RunFields),
-        partition=Partition.parse(asked.partition),
-        design=design,
-        budget=budget,
-        exact=asked.is_exact,
-        hold_back=HoldBack.of(asked.hold_back, asked.evaluation_epsilon, asked.epsilon, asked.delta),
-    )
-
-
-simulate.__signature__ = with_fields(SimulationFields, simulate)  # type: ignore[attr-defined]
 
 
 def run_simulation(
@@ -337,19 +247,6 @@ def _measured(
     training_s = sum(row.seconds for row in rows)
     note(f"fold {fold.number} of {options.folds}: queries {query_s:.2f} s, training {training_s:.2f} s")
     return _Measured(rows, asked, evaluated, query_s)
-
-
-def _schema(schema: Schema | str | Path | None) -> Schema | None:
-    if schema is None or isinstance(schema, Schema):
-        return schema
-    return load_schema(Path(schema))
-
-
-def _map(feature_map: FeatureMap | str | Path, schema: Schema) -> FeatureMap:
-    if isinstance(feature_map, FeatureMap):
-        feature_map.check(schema)
-        return feature_map
-    return load_feature_map(Path(feature_map), schema)
 
 
 def _folds(table: SimulationTable, options: SimulationOptions) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from dpcore.declared import Declared, Option, declarations
+from dpcore.errors import ConfigurationError
 from wire.request_fields import (
     ADAPTIVE,
     DELTA_OR_ZERO,
@@ -107,6 +108,41 @@ class SimulationFields(RunFields, ReleaseFields):
         return [*given, *(["split = exact"] if self.split == "exact" else [])]
 
 
+EPOCHS = Option(
+    "Rows arrive in epochs: their number, for runs of rows in the table's order, or by-column:NAME. Each is released "
+    "once, or newton trains on each, and models are tested on the next one, instead of by folds."
+)
+FORGETTING = Option(
+    "With --epochs: the weight of each epoch relative to the next one, for moments.",
+    default="1/2",
+    above=0,
+    at_most=1,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochFields(Declared):
+    """How rows arrive over time."""
+
+    epochs: Annotated[str | None, EPOCHS] = None
+    forgetting: Annotated[Fraction | None, FORGETTING] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.epochs is None and self.is_forgetting_given:
+            raise ConfigurationError("--forgetting weighs epochs: give --epochs, or leave it out")
+
+    @property
+    def is_forgetting_given(self) -> bool:
+        """Whether a factor is given."""
+        return self.forgetting is not None
+
+    @property
+    def factor(self) -> Fraction:
+        """The forgetting factor."""
+        return Fraction(1, 2) if self.forgetting is None else self.forgetting
+
+
 @dataclass(frozen=True, kw_only=True)
 class SimulateOptions(SimulationFields):
     """The options of `rado simulate`."""
@@ -123,17 +159,8 @@ class SimulateOptions(SimulationFields):
         ),
     ] = ()
     option: Annotated[tuple[str, ...], ESTIMATOR_OPTION] = ()
-    epochs: Annotated[
-        str | None,
-        Option(
-            "Rows arrive in epochs: their number, for runs of rows in the table's order, or by-column:NAME. Each is "
-            "released once, and models are tested on the next one, instead of by folds."
-        ),
-    ] = None
-    forgetting: Annotated[
-        Fraction,
-        Option("With --epochs: the weight of each epoch relative to the next one, for moments.", above=0, at_most=1),
-    ] = Fraction(1, 2)
+    epochs: Annotated[str | None, EPOCHS] = None
+    forgetting: Annotated[Fraction | None, FORGETTING] = None
     picture: Annotated[
         Path | None,
         Option(

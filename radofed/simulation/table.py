@@ -1,8 +1,9 @@
 """The table of a simulation, read through a schema like a party's, all rows at once."""
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -63,8 +64,9 @@ def read_table(
     groups = None if group_column is None else _groups(source, group_column)
     notes: list[str] = []
     if schema is None:
+        divided = {} if group_column is None else {group_column: "what divides the rows"}
         asked = _asked_label(label, positive, target)
-        schema, notes = inferred_schema(source, *asked, target=target, event=event, left_out=group_column)
+        schema, notes = inferred_schema(source, *asked, target=target, event=event, left_out=divided)
     else:
         _check_label(schema, label, positive, target)
         if event is not None:
@@ -103,21 +105,21 @@ def inferred_schema(
     *,
     target: str | None = None,
     event: str | None = None,
-    left_out: str | None = None,
+    left_out: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Schema, list[str]]:
     """A schema drafted from a table, and notes about it. positive: None for a label of all values of the column.
 
     target: the type of the label; None: two classes, or without positive values several. event: as of
-    `parties.data.schema_draft.infer`. left_out: a column that must
-    not be a feature. It is the draft of `rado schema infer`. Raises DataError or ConfigurationError.
+    `parties.data.schema_draft.infer`. left_out: columns that must not be features, and
+    what each of them holds, in words.
+
+    It is the draft of `rado schema infer`. Raises DataError or ConfigurationError.
     """
     kind = target or (Label.type if positive else Classes.type)
     draft, notes = infer(source, label, positive, target=kind, event=event, left_out=left_out)
     # Leave out the draft's first note and those about missing cells: they ask the reader to correct the draft.
     kept = [note for note in notes[1:] if " missing cells (" not in note]
     said = [NOT_PRIVATE, *kept, *_imputed(draft.features)]
-    if left_out is not None:
-        said.append(f"{left_out!r} divides the rows and is not a feature.")
     return draft, said
 
 

@@ -226,7 +226,7 @@ def test_an_exported_model_scores_rows_without_this_program(federation, newton):
 REFUSED = [
     (("train", "--estimator", "naive-bayes", "-o", "x.json", "--epsilon", "1"), "naive-bayes learns a label of two"),
     (("query", "--design", "plain", "--rados", "20"), "needs a label of two classes"),
-    (("statistic", "y == 1", "--epsilon", "1"), "has 4 classes, and no sign"),
+    (("statistic", "y == 1", "--epsilon", "1"), "has 4 classes"),
     (("statistic", 'y == "fluu"', "--epsilon", "1"), "did you mean 'flu'"),
 ]
 
@@ -250,6 +250,8 @@ def test_a_statistic_and_a_selection_are_about_classes(federation, newton):
     sound, plague = (each["estimate"] for each in found["estimates"])
     assert sound == pytest.approx(ROWS["c"] / sum(ROWS.values()), abs=found["noise"] + 1e-9)
     assert abs(plague) <= found["noise"] + 1e-9 < 0.05
+    would = rado("learner", "evaluate", str(newton[0]), *config(federation), "--epsilon", "2", "--would-accept")["data"]
+    assert "rows by class and predicted class" in json.dumps(would)
     # A model with its classes the other way round is right far less often.
     model = Model.load(newton[0])
     worse = federation.root / "worse.json"

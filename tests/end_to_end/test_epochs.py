@@ -24,7 +24,7 @@ from wire.errors import CATALOGUE, Code
 
 NOVEMBER, DECEMBER = "2026-11", "2026-12"
 ROWS = {"a": (300, 500), "b": (400, 200), "c": (250, 350)}
-ALLOWING = PolicyChoices(designs=("statistic", "moments"), epsilon="5", delta="1e-3")
+ALLOWING = PolicyChoices(designs=("statistic", "moments", "gradient"), epsilon="5", delta="1e-3")
 
 
 def rows_of(name: str, epoch: int, month: str) -> list[str]:
@@ -133,6 +133,28 @@ def test_two_months_of_rows(tmp_path):
         rado(*ask(federation, "--epsilon", "1"))
         assert all(spent(federation, name) > after_one[name] + 0.5 for name in ROWS)
         assert "about the rows of epoch 2026-12 only" in json.dumps(rado("ledger", "history", *at(federation, "a")))
+
+
+@pytest.mark.more
+def test_a_month_s_training_starts_from_the_model_of_the_month_before(tmp_path):
+    with started(tmp_path, 2048) as federation:
+        for name in ROWS:
+            arrive(federation, name, [*rows_of(name, 0, NOVEMBER), *rows_of(name, 1, DECEMBER)])
+        asking = ("--config", str(federation.learner.config), "--schema", str(federation.root / "schema.toml"))
+        train = ("learner", "train", "--estimator", "newton", *asking, "--epsilon", "2", "--rounds", "2")
+        cold, warm = tmp_path / "november.json", tmp_path / "december.json"
+        first = rado(*train, "--cohort-min", "3", "--epoch", NOVEMBER, "-o", str(cold))["data"]
+        before = {name: spent(federation, name) for name in ROWS}
+        # Nothing is asked from a file that is no model.
+        assert run([*train, "--epoch", DECEMBER, "--start-from", str(asking[1]), "-o", str(warm)]) != 0
+        assert {name: spent(federation, name) for name in ROWS} == before
+        start = ("--start-from", str(cold), "--cohort-min", "3", "--epoch", DECEMBER)
+        second = rado(*train, *start, "-o", str(warm))["data"]
+        assert (first["started_from"], first["epochs"]) == (None, [NOVEMBER])
+        assert (second["started_from"], second["epochs"]) == (Model.load(cold).digest.hex(), [NOVEMBER, DECEMBER])
+        assert second["privacy"]["releases"] == 4
+        assert second["privacy"]["epsilon_if_others_collude"] <= 2
+        assert {name: spent(federation, name) for name in ROWS} == before
 
 
 @pytest.mark.more

@@ -198,3 +198,11 @@ def test_a_party_too_small_for_its_set_refuses(federation):
     options = ("--design", "fixed-support", "--rados", "3", "--support", "1/1000")
     refused = rado("learner", "query", "--config", config, "--schema", schema, *options, code=6)
     assert re.search("PLAN_INFEASIBLE|takes 0 of 150 rows", refused["error"]["message"])
+
+
+def test_designs_and_numbers_that_follow_from_the_rows(federation):
+    """Of the rows that the parties stated: a member's own figure, or the roster's."""
+    assert ask(federation, "--design", "auto", "--epsilon", EPSILON).query.kind.name == "moments"
+    release = ask(federation, "--design", "gaussian", "--epsilon", EPSILON)
+    d = release.query.d
+    assert 4 * d <= len(release.rados) <= 100 * d

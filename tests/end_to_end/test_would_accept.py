@@ -61,7 +61,7 @@ def test_a_training_is_asked_about_as_a_whole_and_then_has_the_present_rows(fede
 def test_what_does_not_fit_is_refused_without_a_charge(federation):
     before = spent(federation)
     words = ("learner", "statistic", "y == 1", *asking(federation), "--would-accept")
-    found = rado(*words, "--epsilon", "9")["data"]
+    found = rado(*words, "--epsilon", "9", code=1)["data"]
     assert not found["enough"]
     assert found["questions"][0]["would_refuse"] == dict.fromkeys(ROWS, "BUDGET_EXCEEDED")
     assert rado(*words, "--epsilon", "1/10")["data"]["enough"]
@@ -103,7 +103,7 @@ def test_a_party_without_an_answer_is_named_and_a_policy_is_followed(federation)
     policy.write_text(policy.read_text().replace('"gradient"', '"gaussian"'))
     rado("party", "reload", "--config", str(federation.member("c").config))
     train = ("learner", "train", "--estimator", "newton", *asking(federation), "--epsilon", "1/2")
-    found = rado(*train, "-o", str(federation.root / "n.json"), "--would-accept")["data"]
+    found = rado(*train, "-o", str(federation.root / "n.json"), "--would-accept", code=1)["data"]
     assert [question["would_refuse"] for question in found["questions"]] == [{}, {"c": "POLICY_DESIGN"}]
     histogram = ("learner", "histogram", "age", *asking(federation), "--epsilon", "1/10", "--would-accept")
     assert rado(*histogram)["data"]["enough"]
@@ -182,7 +182,7 @@ def test_a_party_whose_rows_have_to_be_checked_says_so_at_once_and_the_advice_wo
     rado("party", "reload", *at, code=1)
     words = ("learner", "statistic", "y == 1", *asking(federation), "--epsilon", "1/20")
     before = spent(federation)
-    assert rado(*words, "--would-accept")["data"]["questions"][0]["would_refuse"] == {"b": "ROWS_NOT_ACCEPTED"}
+    assert rado(*words, "--would-accept", code=1)["data"]["questions"][0]["would_refuse"] == {"b": "ROWS_NOT_ACCEPTED"}
     # The answering time is ten minutes; the query ends with the refusal.
     assert run([*words, "--cohort-min", "3"]) == 6
     said = capsys.readouterr().err
@@ -207,7 +207,7 @@ def test_a_party_with_a_schema_of_another_version_refuses_and_is_named(federatio
     rado("party", "reload", "--config", config)
     before = spent(federation)
     words = ("learner", "statistic", '~x["smoker"]', *asking(federation), "--epsilon", "1/10")
-    (question,) = rado(*words, "--would-accept")["data"]["questions"]
+    (question,) = rado(*words, "--would-accept", code=1)["data"]["questions"]
     assert question["would_refuse"] == {"b": "SCHEMA_MISMATCH"}
     assert run([*words]) == 6
     assert "refused: b (SCHEMA_MISMATCH)" in capsys.readouterr().err

@@ -13,7 +13,7 @@ from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.packing import pack
 from dpcore.queries.statement import PrivacyStatement, statement_for
 from dpcore.randomness.sources import SeededRandom, SystemRandom
-from dpcore.records.computation import Computation
+from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.encoding import store
 from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import Records
@@ -221,7 +221,7 @@ class Memory:
             query.kind.contribution(
                 query.seen(self.part(name, query)),
                 query.encoding.fraction_bits,
-                Computation(SeededRandom(f"{name}/{number}".encode())),
+                Computation(SeededRandom(f"{name}/{number}".encode()), PartySecret(self.secret, query.schema.digest)),
             )
             for name in self.records
         ]

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from dpcore.accounting.noise_shares import LaplaceShares
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.estimators.kearns_list import KearnsList
 from dpcore.predicates.notation import parse
@@ -15,7 +16,7 @@ from dpcore.records.encoding import store
 from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.records import Records
 from dpcore.records.schema import BooleanFeature, Label, Schema
-from dpcore.statistics.accuracy import CHOSEN_BEFORE
+from dpcore.statistics.accuracy import CHOSEN_BEFORE, Batch, SharedNoise
 from dpcore.statistics.adaptive import Adaptive, Leak, Way
 from learner.federation import Federation
 from tests.federation.learner import Memory, World
@@ -150,6 +151,133 @@ def test_answers_before_a_series_count_as_answers_of_it(learner_key):
     later.statistic(QUESTION, part=Fraction(1, 3))
     with pytest.raises(ConfigurationError, match="were asked"):
         later.statistic(QUESTION, part=Fraction(1, 3))
+
+
+SHARE = Fraction(1, 4)
+THIRD = Fraction(1, 3)
+
+
+@pytest.mark.parametrize("part", Part)
+def test_answers_about_all_rows_count_in_a_series_about_a_part_of_them(learner_key, part):
+    asked = federation(learner_key, 30_000)
+    child = dict(zip(Part, asked.hold_back(SHARE), strict=True))[part]
+    alone = child.within(Fraction(1), DELTA, Adaptive(3, Way.INFORMATION)).statistic(QUESTION, part=THIRD)
+    asked = federation(learner_key, 30_000)
+    child = dict(zip(Part, asked.hold_back(SHARE), strict=True))[part]
+    asked.statistic(QUESTION, epsilon=Fraction(1))
+    with pytest.raises(PlanError, match="no piece of them is fresh"):
+        child.within(Fraction(1), DELTA, Adaptive(3, Way.SPLIT)).statistic(QUESTION, part=THIRD)
+    oracle = child.within(Fraction(1), DELTA, Adaptive(3, Way.INFORMATION))
+    assert oracle.statistic(QUESTION, part=THIRD).sampling > alone.sampling
+    oracle.statistic(QUESTION, part=THIRD)
+    with pytest.raises(ConfigurationError, match="3 adaptive questions were asked"):
+        oracle.statistic(QUESTION, part=THIRD)
+
+
+def test_answers_about_a_part_count_in_a_series_about_all_rows(learner_key):
+    asked = federation(learner_key, 30_000)
+    training, _ = asked.hold_back(SHARE)
+    training.statistic(QUESTION, epsilon=Fraction(1))
+    with pytest.raises(PlanError, match="no piece of them is fresh"):
+        asked.within(Fraction(1), DELTA, Adaptive(3, Way.SPLIT)).statistic(QUESTION, part=THIRD)
+
+
+@pytest.mark.parametrize("way", [Way.SPLIT, Way.INFORMATION])
+def test_whatever_was_asked_about_the_other_part_tells_only_how_many_rows_this_one_has(learner_key, way):
+    """An answer about the training rows that is no statistic: about the same rows it would have no bound in nats."""
+    asked = federation(learner_key, 30_000)
+    training, held_back = asked.hold_back(SHARE)
+    training.within(Fraction(1), DELTA).moments()
+    found = held_back.within(Fraction(1), DELTA, Adaptive(2, way)).statistic(QUESTION, part=Fraction(1, 2))
+    failure = 0.05 / 2
+    share = float(SHARE) / (2 if way is Way.SPLIT else 1)
+    fresh = Batch(1, SharedNoise(LaplaceShares(Fraction(1), 1), 1, 0), share=share, is_fresh=True)
+    assert found.sampling == pytest.approx(fresh.half_widths(30_000, failure).sampling, rel=1e-3)
+    with pytest.raises(PlanError, match="that are no statistics are known already"):
+        training.within(Fraction(1), DELTA, Adaptive(2, Way.INFORMATION)).statistic(QUESTION, part=Fraction(1, 2))
+
+
+def test_a_larger_share_that_is_held_back_is_not_disjoint_from_the_training_rows(learner_key):
+    asked = federation(learner_key, 30_000)
+    training, _ = asked.hold_back(SHARE)
+    _, more = asked.hold_back(2 * SHARE)
+    more.statistic(QUESTION, epsilon=Fraction(1))
+    with pytest.raises(PlanError, match="no piece of them is fresh"):
+        training.within(Fraction(1), DELTA, Adaptive(3, Way.SPLIT)).statistic(QUESTION, part=THIRD)
+
+
+def test_local_answers_about_the_other_part_are_about_these_rows_too(learner_key):
+    asked = federation(learner_key, 30_000)
+    training, held_back = asked.hold_back(SHARE)
+    training.statistic(QUESTION, epsilon=Fraction(1), delta=Fraction(0), local=True)
+    with pytest.raises(PlanError, match="no piece of them is fresh"):
+        held_back.within(Fraction(1), DELTA, Adaptive(3, Way.SPLIT)).statistic(QUESTION, part=THIRD)
+
+
+@pytest.mark.parametrize(("epoch", "counts"), [("2026-10", False), ("2026-11", True), (None, True)])
+def test_answers_about_another_epoch_tell_nothing_of_this_one(learner_key, epoch, counts):
+    parent = federation(learner_key, 30_000)
+    asked = Federation(parent.source, parent.schema, epoch="2026-11")
+    other = Federation(parent.source, parent.schema, epoch=epoch)
+    # As if one federation had asked both, whose learner is one.
+    asked._known = other._known
+    other.within(Fraction(1), DELTA).moments()
+    training, held_back = asked.hold_back(SHARE)
+    # How many rows an epoch has is known from an answer about it.
+    held_back.statistic(QUESTION, epsilon=Fraction(1))
+    series = training.within(Fraction(1), DELTA, Adaptive(3, Way.SPLIT))
+    if not counts:
+        assert "rows of its own" in series.statistic(QUESTION, part=THIRD).premise
+        return
+    with pytest.raises(PlanError, match="no piece of them is fresh"):
+        series.statistic(QUESTION, part=THIRD)
+
+
+def test_the_rows_of_an_epoch_are_those_of_the_last_answer_about_it(learner_key):
+    parent = federation(learner_key, 3000)
+    asked = Federation(parent.source, parent.schema, epoch="2026-11")
+    with pytest.raises(PlanError, match="state rows, or leave adaptive out"):
+        asked.within(Fraction(1), DELTA, 2).statistic(QUESTION, part=Fraction(1, 2))
+    assert asked.within(Fraction(1), DELTA).rows == 0
+    asked.statistic(QUESTION, epsilon=Fraction(1))
+    assert asked.within(Fraction(1), DELTA).rows == 3000
+
+
+@pytest.mark.parametrize(
+    ("way", "refusal"),
+    [(Way.SPLIT, "no piece of them is fresh"), (Way.INFORMATION, "no statistics are known already")],
+)
+def test_answers_that_come_between_the_questions_of_a_series_count(learner_key, way, refusal):
+    asked = federation(learner_key, 30_000)
+    training, held_back = asked.hold_back(SHARE)
+    series = training.within(Fraction(1), DELTA, Adaptive(3, way))
+    series.statistic(QUESTION, part=THIRD)
+    held_back.within(Fraction(1), DELTA).moments()
+    series.statistic(QUESTION, part=THIRD)
+    asked.within(Fraction(1), DELTA).moments()
+    with pytest.raises(PlanError, match=refusal):
+        series.statistic(QUESTION, part=THIRD)
+
+
+@pytest.mark.more
+def test_tolerances_about_a_part_hold_against_a_learner_that_overfits_all_rows(learner_key):
+    """600 questions about 1,998 fair coins, and then the vote that they choose, about nine tenths of them."""
+    held = []
+    for seed in range(5):
+        asked = federation(learner_key, 1998, 300, seed)
+        training, _ = asked.hold_back(Fraction(1, 10))
+        names = [feature.name for feature in asked.schema.flags]
+        agree = [f'x["{name}"] & (y == 1)' for name in names] + [f'~x["{name}"] & (y == -1)' for name in names]
+        first = asked.statistic(agree, epsilon=Fraction(50), delta=DELTA)
+        votes = first.values[: len(names)] + first.values[len(names) :] - 0.5
+        form = " ".join(f'{"+" if vote > 0 else "-"} 1*z["{name}"]' for name, vote in zip(names, votes, strict=True))
+        vote = f"({form.lstrip('+ ')} >= 0) & (y == 1)"
+        alone = training.statistic([vote], epsilon=Fraction(50), delta=DELTA)
+        held.append(abs(alone.values[0] - 0.25) <= alone.tolerance)
+        with pytest.raises(PlanError):
+            training.within(Fraction(50), DELTA, 3).statistic([vote], part=THIRD)
+    # Without a series nothing is promised of new rows, and the vote is not within its tolerance there.
+    assert sum(held) <= 2
 
 
 def test_a_tolerance_that_no_number_of_rows_keeps_is_refused_in_words(learner_key):

@@ -241,13 +241,13 @@ def test_what_is_right_counts_right_predictions():
     assert count == np.count_nonzero(made.predicted(made.scores(x)) == codes)
 
 
-def test_a_label_without_a_scoring_has_no_predictions():
+def test_a_label_without_a_scoring_has_no_reports_and_no_exports():
     """Its models are kept: nothing that was paid for is lost."""
     assert set(scoring._OF_TYPE) == set(measured._FILES) <= set(LABEL_TYPES)
     label = Number(column="weight", lower=0.0, upper=9.0)
     plain = two_class_model(mapped=False)
     made = replace(plain, schema=replace(plain.schema, label=label))
-    for use in (lambda: made.scoring, lambda: made.explain(ROW), lambda: predict(made, frame()), made.to_sklearn):
+    for use in (lambda: made.scoring, lambda: made.explain(ROW), made.to_sklearn):
         with pytest.raises(SchemaError, match="no prediction, report or export of them yet"):
             use()
 

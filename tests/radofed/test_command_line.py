@@ -189,6 +189,20 @@ class TestSchema:
         assert len({draft["digest"] for draft in drafts}) == 1
         assert Schema.from_toml(drafts[0]["schema"]).name == "records"
 
+    def test_neither_the_ids_nor_the_epochs_of_rows_are_features(self, capsys, tmp_path):
+        path = tmp_path / "visits.csv"
+        rows = [f"v{n},2026-{10 + n % 3},{20 + n % 9}.5,{'yes' if n % 2 else 'no'}" for n in range(30)]
+        path.write_text("\n".join(["visit,month,age,ill", *rows]) + "\n")
+        drafted = "schema", "infer", str(path), "--positive", "yes"
+        data = rado_json(capsys, *drafted, "--id-column", "visit", "--epoch-column", "month")[1]["data"]
+        assert [feature.column for feature in Schema.from_toml(data["schema"]).features] == ["age"]
+        assert "'month' is left out: it holds the epochs of rows, and no feature." in data["notes"]
+        unnamed = rado_json(capsys, *drafted)[1]["data"]
+        assert {"month", "age"} <= {feature.column for feature in Schema.from_toml(unnamed["schema"]).features}
+        code, _, err = rado(capsys, *drafted, "--id-column", "month", "--epoch-column", "month")
+        assert code == 4
+        assert "'month' is named for ids and for epochs" in err
+
     def test_a_draft_overwrites_nothing(self, capsys, table, tmp_path):
         (tmp_path / "mine.toml").write_text("precious")
         code, _, err = rado(capsys, "schema", "infer", str(table), "--output", str(tmp_path / "mine.toml"))

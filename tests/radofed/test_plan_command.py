@@ -10,7 +10,7 @@ import pytest
 
 from dpcore.accounting import dp_feat
 from dpcore.accounting.composition import InfiniteEpsilonError
-from learner.requests import most_rados
+from learner.number_of_rados import most_rados
 from radofed.cli.entry_point import run
 from radofed.planning import design_cost
 from radofed.planning.design_cost import MOST_LOOKED_FOR, PlanRequest, split_equally
@@ -22,6 +22,7 @@ KEYS = {
     "feasible", "epsilon", "delta", "theorem_epsilon", "delta_per_rado", "epsilon_if_others_collude", "rados",
     "party_rows", "acceptance_rate", "largest_rados", "smallest_epsilon", "reason", "suggestion", "design", "split",
     "joint", "scope", "marginal_epsilon", "marginal_epsilon_if_others_collude", "unit", "assumptions", "warning",
+    "choice",
 }  # fmt: skip
 SIZES = {"ciphertexts", "upload_bytes_per_party", "estimated_seconds", "slot_bits", "fraction_bits"}
 

@@ -1,6 +1,7 @@
 """Learners that ask, in a simulation: answers of the training rows with fresh noise each time, counted and printed."""
 
 import gzip
+import itertools
 import json
 from csv import DictReader
 from dataclasses import replace
@@ -361,6 +362,37 @@ def test_every_learner_that_asks_runs(table, name):
     assert list(result.asked) == [name]
     # Those that look at no real feature do little better than the larger class, which is wrong on less than half.
     assert mine.test_error_mean < (0.6 if name in ("conjunction", "decision-list", "kearns-list", "point") else 0.35)
+
+
+class Promising(Asker):
+    """Guarantees something in every other fold, in a text."""
+
+    folds = itertools.count()
+
+    def fit_queries(self, oracle):
+        self.guarantee_ = None if next(self.folds) % 2 else "it errs on at most 0.5 of new rows"
+        return super().fit_queries(oracle)
+
+
+def test_what_estimators_guarantee_is_shown_for_people_and_programs(table):
+    options = {"feature": "kind", "require_rows": False}
+    chosen = {"point": make_estimator("point", **options), "mine": Promising()}
+    result, _ = asked(table, estimators=chosen, schema=SMALL, epsilon=100, folds=2)
+    found = result.to_dict()["guarantees"]
+    assert list(found) == ["point", "mine"]
+    said = "with probability 0.95 the error on new rows is less than 0.1, if there are at least "
+    assert [text.startswith(said) for text in found["point"]] == [True, True]
+    assert found["mine"] == ["it errs on at most 0.5 of new rows", None]
+    text = "\n".join(result.sentences())
+    assert f"Guaranteed by the estimators:\npoint, in 2 of 2 folds: {said}" in text
+    assert "\nmine, in 1 of 2 folds: it errs on at most 0.5 of new rows.\n" in text
+    assert "\nmine, in 1 of 2 folds: no guarantee.\n" in text
+
+
+def test_without_a_guarantee_nothing_is_said_of_one(table):
+    result, _ = asked(table, estimators="naive-bayes", folds=2)
+    assert result.to_dict()["guarantees"] == {}
+    assert not any("Guaranteed" in line for line in result.sentences())
 
 
 @pytest.mark.more

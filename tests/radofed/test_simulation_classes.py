@@ -10,8 +10,8 @@ import pytest
 from dpcore.errors import ConfigurationError, SchemaError
 from dpcore.records.features import Classes, RealFeature
 from dpcore.records.schema import Schema
+from radofed.simulation.entry import simulate
 from radofed.simulation.oracles import simulated_federation
-from radofed.simulation.run import simulate
 
 MEANS = {"ant": (0.5, 0.1), "bee": (-0.5, 0.3), "cow": (0.0, -0.5)}
 

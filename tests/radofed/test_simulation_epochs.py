@@ -5,6 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpcore.errors import ConfigurationError, RadofedError
+from parties.data.schema_draft import infer
+from radofed import simulate
 from radofed.cli.entry_point import run
 from radofed.simulation.epochs import epochs_of
 from tests.federation.processes import rado
@@ -111,7 +114,13 @@ def test_epochs_are_runs_of_rows_or_the_sorted_texts_of_a_column(table):
         (("--epochs", "7000"), "give a number from 2"),
         (("--folds", "3"), "leave --folds out"),
         (("--hold-back", "1/5"), "leave --hold-back out"),
-        (("--estimator", "newton"), "learns from releases"),
+        (("--estimator", "logistic-gd"), "learns from releases, such as mean-variance, or one that starts from"),
+        (("--estimator", "newton", "--forgetting", "1/3"), "leave it out"),
+        (("--estimator", "newton", "--rounds", "1"), "rounds is 1: choose at least 2"),
+        (("--estimator", "newton", "--epochs", "2"), "2 epochs, and this simulation needs 3"),
+        (("--estimator", "newton", "--rados", "9"), "trained by queries, so leave out"),
+        (("--rounds", "4"), "releases have no rounds"),
+        (("--picture", "x.svg"), "leave --picture out"),
         (("--estimator", "radoboost"), "cannot learn from moments"),
         (("--partition", "by-column:age"), "choose another --partition"),
         (("--forgetting", "0"), "forgetting"),
@@ -130,3 +139,65 @@ def test_the_table_for_people_has_a_line_for_each_epoch(table, capsys):
     shown = capsys.readouterr().out
     assert "forget 1/4" in shown
     assert len([line for line in shown.splitlines() if line.split()[:1] in (["2"], ["3"])]) == 2
+
+
+@pytest.mark.more
+def test_a_warm_start_needs_fewer_rounds_for_the_error_of_a_cold_one(tmp_path):
+    """Of months without drift, and not of the first one after it."""
+    path = tmp_path / "rows.csv"
+    header, *rows = drifting(600, seed=1).splitlines()
+    steady = [row for row in rows if row[:7] < MONTHS[DRIFT]]
+    path.write_text("\n".join([header, *steady]) + "\n")
+    asked = ("--estimator", "newton", "--epsilon", "1/2", "--rounds", "6")
+    found = simulated(path, *asked)
+    assert found["needed"]["warm"] < found["needed"]["cold"] <= 6
+    assert [each["rounds"] for each in found["rounds"]] == [2, 3, 4, 5, 6]
+    assert found["epochs"] == list(MONTHS[2:DRIFT])
+    # Each row is in one training: the last model, and all that it started from, cost what one month does.
+    assert found["privacy"]["releases"] == 6 * (DRIFT - 1)
+    assert 0.4 < found["privacy"]["epsilon_if_others_collude"] <= 0.5
+    assert simulated(path, *asked) == found
+    last = "\n".join([header, *(row for row in rows if MONTHS[DRIFT - 2] <= row[:7] <= MONTHS[DRIFT + 1])]) + "\n"
+    path.write_text(last)
+    drifted = simulated(path, *asked)
+    # Trained on the first month of the other rule: what the earlier model knew is wrong.
+    assert drifted["rounds"][0]["warm"] > drifted["rounds"][0]["cold"] + 0.1
+
+
+def test_python_simulates_epochs_as_the_command_does(table):
+    asked = {"label": "ill", "positive": "yes", "parties": 3, "workers": 0, "epsilon": 2}
+    months = simulate(table, epochs="by-column:month", forgetting="1/3", **asked)
+    assert months.to_dict() == simulated(table, "--forgetting", "1/3")
+    runs = simulate(table, epochs=3, estimators="newton", rounds=2, **asked)
+    assert [each.rounds for each in runs.tested] == [2]
+    assert "From the model of the epoch before" in " ".join(runs.sentences())
+    for odd, reason in (
+        ({"folds": 3, "epochs": 3}, "leave --folds out"),
+        ({"forgetting": "1/3"}, "give --epochs"),
+        ({"epochs": 3, "feature_map": "map.toml"}, "leave the map out"),
+        ({"epochs": 3, "estimators": "newton", "epsilon": None}, "queries need a budget"),
+    ):
+        with pytest.raises(ConfigurationError, match=reason):
+            simulate(table, **{**asked, **odd})
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        (["2026-10,0.1,0.2,yes"] * 9 + ["2026-11,0.3,0.1,no"] * 2, "epoch 2026-11 has 2 rows for 3 parties"),
+        (["2026-10,0.1,0.2,yes", "2026-10,0.4,0.1,no"] * 5 + ["2026-11,0.3,0.1,?"] * 5, "2026-11 has no usable row"),
+    ],
+)
+def test_an_epoch_that_is_too_small_is_refused_before_any_is_released(tmp_path, rows, reason):
+    path, said = tmp_path / "rows.csv", list[str]()
+    path.write_text("\n".join(["month,crp,age,ill", *rows]) + "\n")
+    asked = {"label": "ill", "positive": "yes", "parties": 3, "workers": 0, "epsilon": 2}
+    with pytest.raises(RadofedError, match=reason):
+        simulate(path, epochs="by-column:month", note=said.append, **asked)
+    assert said == []
+
+
+def test_a_schema_with_the_column_of_the_epochs_is_refused(table):
+    schema, _ = infer(table, "ill", ["yes"])
+    with pytest.raises(ConfigurationError, match="take it out of the schema"):
+        simulate(table, epochs="by-column:month", schema=schema, parties=3, workers=0, epsilon=2)

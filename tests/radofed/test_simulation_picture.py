@@ -100,7 +100,7 @@ def test_an_epsilon_that_is_not_possible_is_left_out_but_not_the_one_that_is_pri
 )
 def test_bad_input_is_refused_before_anything_is_simulated(capsys, table, tmp_path, monkeypatch, options, says):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("radofed.simulation.run.run_simulation", None)
+    monkeypatch.setattr("radofed.simulation.entry.run_simulation", None)
     code, found = simulated(capsys, table, "--estimator", "newton", *options)
     assert code == 4
     assert says in found["error"]["message"]

@@ -20,7 +20,8 @@ from dpcore.accounting.noise_shares import moments_squared
 from dpcore.estimators import additive_rounds, private_newton
 from dpcore.estimators.additive import PrivateAdditive
 from dpcore.estimators.oracle import GradientEstimate, RowOracle
-from dpcore.estimators.private_newton import PrivateNewton, Whitening
+from dpcore.estimators.private_newton import PrivateNewton
+from dpcore.estimators.whitened_rounds import Whitening
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.queries.moments import edge_multiplier
 from dpcore.rados.distribution import Moments

@@ -10,7 +10,7 @@ KINDS = {
     *("RadosQuery", "MomentsQuery", "ClassMomentsQuery", "StatisticQuery", "GradientQuery", "ClassGradientQuery"),
     *("LabelMomentsQuery", "NumberMomentsQuery", "NumberGradientQuery", "HazardGradientQuery"),
     *("PlainDesign", "DpFeatDesign", "JointDesign", "FixedSupportDesign", "GaussianDesign"),
-    *("RadosRequest", "MomentsRequest", "StatisticRequest", "GradientRequest"),
+    *("RadosRequest", "MomentsRequest", "ChosenRequest", "StatisticRequest", "GradientRequest"),
 }
 
 

@@ -15,17 +15,19 @@ from dpcore.predicates.notation import parse
 from dpcore.queries.class_gradient import ClassGradientQuery
 from dpcore.queries.class_moments import ClassMomentsQuery
 from dpcore.queries.gradient import GradientQuery
+from dpcore.queries.label_moments import NumberMomentsQuery
 from dpcore.queries.moments import MomentsQuery
+from dpcore.queries.number_gradient import NumberGradientQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.designs import FixedSupportDesign, GaussianDesign, dp_feat_design, joint_design, plain_design
 from dpcore.records.clipping import Basis, Clip
 from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Product, Term
 from dpcore.records.held_back import HeldBack, Part
-from dpcore.records.schema import Classes, Schema
+from dpcore.records.schema import Classes, Count, Number, Schema
 from tests.federation.party import World
 from wire.binding import Binding, OpeningSecret
-from wire.query import Feature, Query
+from wire.query import Feature, Query, features_of
 
 SCHEMA = Schema.from_toml("""
 schema_version = 1
@@ -76,6 +78,9 @@ true = ["yes"]
 false = ["no"]
 """)
 OF_CLASSES = replace(SCHEMA, label=Classes(column="stayed", values=("yes", "no", "later"), missing="zero-vector"))
+OF_NUMBERS = replace(SCHEMA, label=Number(column="stayed", lower=0.5, upper=90.0, log=True))
+OVER = Count(column="stayed", upper=90, exposure="years", exposure_lower=0.5, exposure_upper=4.0)
+OF_COUNTS = replace(SCHEMA, label=OVER)
 CLIP = Clip(Fraction(7, 3), SCHEMA.bias)
 D = SCHEMA.d
 NEEDLE = Hat(0, 5, 7, 9)
@@ -162,6 +167,19 @@ def every_query(world: World) -> dict[str, Query]:
         "gradient": ClassGradientQuery("logistic", tuple(range(3 * D)), Fraction(1, 2), 1 << 20, None, 3),
     }
     made |= {f"{name} of classes": _query(world, kind, schema=OF_CLASSES) for name, kind in classes.items()}
+    about = (parse("y >= 30"), parse('(y > 2.5) & x["smoker"]'), parse("y"), parse("y < 1/3"))
+    numbers = {
+        "moments": NumberMomentsQuery(CLIP, 77, 1 << 20, OF_NUMBERS.label.coding),
+        "statistic": StatisticQuery(about, OF_NUMBERS, GaussianShares(7000)),
+        "gradient": NumberGradientQuery("squared", tuple(range(D)), Fraction(1, 2), 1 << 20),
+    }
+    counts = {
+        "moments": NumberMomentsQuery(CLIP, 77, 1 << 20, OVER.coding),
+        "gradient": NumberGradientQuery("poisson", tuple(range(D)), Fraction(1, 2), 1 << 20, None, OVER.coding),
+    }
+    for words, schema, of_label in (("a number", OF_NUMBERS, numbers), ("a count", OF_COUNTS, counts)):
+        options = {"schema": schema, "features": features_of(schema)}
+        made |= {f"{name} of {words}": _query(world, kind, **options) for name, kind in of_label.items()}
     return made | {
         "moments of a part": _query(world, kinds()["moments"], held_back=HeldBack(Fraction(1, 5), Part.HELD_BACK)),
         "moments of a piece": _query(

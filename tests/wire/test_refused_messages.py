@@ -1,6 +1,8 @@
 """Messages that no honest node makes are refused when they are read, one fault at a time."""
 
+import sys
 import time
+import unicodedata
 from dataclasses import fields, replace
 from fractions import Fraction
 from functools import partial
@@ -36,7 +38,7 @@ from wire.query import (
     open_query,
     open_retry,
 )
-from wire.request_fields import MAX_PURPOSE
+from wire.request_fields import MAX_PURPOSE, NOT_PRINTABLE, is_purpose
 from wire.roster import LARGEST_VERSION, Member, Role, Roster, certificate_san, open_roster
 from wire.statements import (
     MAX_ENTRIES,
@@ -617,3 +619,17 @@ def test_a_status_has_no_more_parties_than_a_query():
 def test_a_status_with_names_or_codes_of_another_form_is_refused(odd):
     status = QueryStatus(b"q" * 32, 1, Phase.ANSWERING, (odd,), "", "", 1, 0, 1)
     refused(lambda: QueryStatus.from_proto(status.to_proto()), Code.MESSAGE_MALFORMED)
+
+
+def test_which_characters_a_purpose_has_does_not_depend_on_the_version_of_unicode(opened):
+    """What this Python prints is allowed, and what Unicode 3.2 knew as a control or a separator is not."""
+    listed = {code for first, last in NOT_PRINTABLE for code in range(first, last + 1)}
+    for code in range(sys.maxunicode + 1):
+        text = chr(code)
+        if text.isprintable():
+            assert code not in listed, hex(code)
+        elif unicodedata.ucd_3_2_0.category(text) != "Cn":
+            assert code in listed, hex(code)
+    # Not assigned in Unicode 14.0, which Python 3.11 knows.
+    assert replace(opened.query, purpose="\U0001fadc\u0378").purpose == "\U0001fadc\u0378"
+    assert not is_purpose("")

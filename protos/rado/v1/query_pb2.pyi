@@ -511,6 +511,18 @@ class ClippedForm(google.protobuf.message.Message):
 Global___ClippedForm: typing_extensions.TypeAlias = ClippedForm
 
 @typing.final
+class LabelShare(google.protobuf.message.Message):
+    """LabelShare is (1 + t) / 2 of a label that is a number or a count: 0 at its lower bound and 1 at its upper one."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___LabelShare: typing_extensions.TypeAlias = LabelShare
+
+@typing.final
 class Operands(google.protobuf.message.Message):
     """Operands are places of nodes in the query's table, in the order given."""
 
@@ -561,8 +573,6 @@ class PredicateNode(google.protobuf.message.Message):
     """One minus the value of the node at this place, which is before this one."""
     label_class: builtins.int
     """Whether the label is the class at this place among the values of a label of several classes."""
-    label_share: builtins.bool
-    """(1 + t) / 2 of a label that is a number or a count: 0 at its lower bound and 1 at its upper one. Always true."""
     @property
     def equals(self) -> Global___CategoryTest:
         """A category feature's value."""
@@ -599,6 +609,10 @@ class PredicateNode(google.protobuf.message.Message):
     def label_above(self) -> Global___Rational:
         """A label that is a number or a count > bound, in the label's units."""
 
+    @property
+    def label_share(self) -> Global___LabelShare:
+        """The place of a label that is a number or a count between its bounds."""
+
     def __init__(
         self,
         *,
@@ -616,7 +630,7 @@ class PredicateNode(google.protobuf.message.Message):
         label_class: builtins.int = ...,
         label_at_least: Global___Rational | None = ...,
         label_above: Global___Rational | None = ...,
-        label_share: builtins.bool = ...,
+        label_share: Global___LabelShare | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["above", b"above", "all_of", b"all_of", "any_of", b"any_of", "at_least", b"at_least", "clipped", b"clipped", "complement", b"complement", "constant", b"constant", "equals", b"equals", "flag", b"flag", "label_above", b"label_above", "label_at_least", b"label_at_least", "label_class", b"label_class", "label_is_positive", b"label_is_positive", "label_share", b"label_share", "node", b"node", "non_negative", b"non_negative"]) -> builtins.bool: ...
     def ClearField(self, field_name: typing.Literal["above", b"above", "all_of", b"all_of", "any_of", b"any_of", "at_least", b"at_least", "clipped", b"clipped", "complement", b"complement", "constant", b"constant", "equals", b"equals", "flag", b"flag", "label_above", b"label_above", "label_at_least", b"label_at_least", "label_class", b"label_class", "label_is_positive", b"label_is_positive", "label_share", b"label_share", "node", b"node", "non_negative", b"non_negative"]) -> None: ...

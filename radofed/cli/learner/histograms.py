@@ -9,9 +9,9 @@ from dpcore.numbers.rationals import lower_digits, lower_percent, upper, upper_d
 from radobase.options import named_edges
 from radobase.printing import columns as table
 from radobase.printing import in_lines
-from radofed.cli.learner.sessions import ASKING, asked_federation, question_result
+from radofed.cli.learner.sessions import ASKING, asked_federation, question_result, split_of
 from radofed.cli.output import Output, Result
-from wire.request_fields import CONFIDENCE, AskOptions
+from wire.request_fields import CONFIDENCE, SPLIT_ADAPTIVE, AskOptions
 
 if TYPE_CHECKING:
     from dpcore.evaluation.histograms import Histograms, Range
@@ -38,6 +38,7 @@ class HistogramOptions(AskOptions):
         ),
     ] = ()
     confidence: Annotated[float, CONFIDENCE] = 0.95
+    adaptive: Annotated[int | None, SPLIT_ADAPTIVE] = None
     plan: Annotated[bool, Option("Print the query's cost and its noise; ask nothing.")] = False
     release: Annotated[
         Path | None,
@@ -117,7 +118,7 @@ def _found(output: Output, options: HistogramOptions) -> "tuple[Histograms, tupl
 
     if options.release is None:
         return _asked(output, options)
-    if odd := first_changed(options, ("columns", *ASKING, "schema", "cells", "edges", "plan")):
+    if odd := first_changed(options, ("columns", *ASKING, "schema", "cells", "edges", "adaptive", "plan")):
         raise ConfigurationError(f"a saved answer is printed as it was asked: leave {odd} out, or --release")
     release = Release.load(options.release)
     return _histograms(release, options.confidence), (release, options.release)
@@ -138,7 +139,7 @@ def _asked(output: Output, options: HistogramOptions) -> "tuple[Histograms, tupl
     # Check before connecting.
     predicates = histogram_predicates(shared, names, cells=cells, edges=edges)
     with asked_federation(output, options, shared) as federation:
-        oracle = federation.within(*options.budget("a histogram"))
+        oracle = federation.within(*options.budget("a histogram"), split_of(options.adaptive))
         if options.plan:
             return planned_counts(oracle.planned(predicates), predicates, confidence)
         try:

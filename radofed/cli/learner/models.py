@@ -16,13 +16,23 @@ from dpcore.numbers.rationals import upper
 from radobase.options import named_options
 from radobase.printing import amount, in_lines, json_text
 from radofed.cli.framework import check_directory, check_new
-from radofed.cli.learner.sessions import ASKING, asked_federation, asked_source, question_result
+from radofed.cli.learner.sessions import ASKING, asked_federation, asked_source, question_result, split_of
 from radofed.cli.output import Output, Result
-from wire.request_fields import ADAPTIVE, CONFIDENCE, DELTA_OR_ZERO, LOCAL, NOISE_RATE, AskOptions, TrainOptions
+from wire.request_fields import (
+    ADAPTIVE,
+    CONFIDENCE,
+    DELTA_OR_ZERO,
+    LOCAL,
+    NOISE_RATE,
+    SPLIT_ADAPTIVE,
+    AskOptions,
+    TrainOptions,
+)
 
 if TYPE_CHECKING:
     from dpcore.evaluation.class_evaluation import ClassEvaluation
     from dpcore.evaluation.evaluation import Evaluation
+    from dpcore.records.schema import Schema
     from learner.federation import BudgetedOracle, Federation
     from learner.model import Model, Predictions
     from learner.scoring import Scoring
@@ -34,6 +44,7 @@ class EvaluateOptions(EvaluationOptions, AskOptions):
 
     model: Annotated[Path, Option("A model that train wrote.", argument=True)]
     delta: Annotated[Fraction, DELTA_OR_ZERO] = Fraction(0)
+    adaptive: Annotated[int | None, SPLIT_ADAPTIVE] = None
     calibrated: Annotated[
         Path | None, Option("Write the model with probabilities, calibrated on this evaluation, to this new file.")
     ] = None
@@ -76,7 +87,9 @@ def train(output: Output, options: TrainOptions) -> Result:
     if name not in (*BY_QUERIES, *FROM_RELEASES):
         raise ConfigurationError(f"no estimator is called {name!r}; {nearest(name, (*BY_QUERIES, *FROM_RELEASES))}")
     if name not in BY_QUERIES:
-        if odd := first_changed(options, (*ASKING, "schema", "rounds", "journal", "hold_back", "adaptive")):
+        if odd := first_changed(
+            options, (*ASKING, "schema", "rounds", "journal", "hold_back", "adaptive", "start_from")
+        ):
             raise ConfigurationError(f"{name} learns from a release and takes no {odd}; leave it out")
         if not options.release:
             raise ConfigurationError(f"{name} learns from a release: give its directory")
@@ -110,6 +123,8 @@ def _train_by_queries(output: Output, name: str, options: TrainOptions, file: Pa
     data = {**_saved(output, model, trained.estimator, warning_of(trained.estimator, found), to), "answers": answers}
     words = f"{to}: {name} over {amount(rows, 'row')}{_but_held_back(model)}, {answers} answer{'s' * (answers != 1)}"
     promised = [data["guarantee"]] if data["guarantee"] is not None else []
+    if model.started_from is not None:
+        words += f", started from {options.start_from}"
     return Result(data, in_lines([words, *promised, *model.statement.short_sentences()]))
 
 
@@ -119,6 +134,8 @@ def _but_held_back(model: "Model") -> str:
 
 def _saved(output: Output, model: "Model", estimator: Any, warning: str | None, to: Path) -> dict[str, Any]:
     """Save a model, print the warning of its training, for example of separated rados, and return the JSON fields."""
+    from learner.estimators import guarantee_of
+
     model.save(to)
     if warning is not None:
         output.note(f"warning: {warning}")
@@ -129,8 +146,10 @@ def _saved(output: Output, model: "Model", estimator: Any, warning: str | None, 
         "d": model.schema.d,
         "release_digest": model.release_digest,
         "held_back": None if model.held_back is None else str(model.held_back),
+        "epochs": model.epochs,
+        "started_from": model.started_from,
     }
-    guarantee = getattr(estimator, "guarantee_", None)
+    guarantee = guarantee_of(estimator)
     return {**data, "privacy": model.statement.to_dict(), "warning": warning, "guarantee": guarantee}
 
 
@@ -165,9 +184,14 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
     each label in each bin of scores. The parties charge both. For the noise alone the interval of the error is about
     40 / (rows x epsilon) wide.
 
+    With --adaptive K each batch is one of K questions, about a piece of the rows: for models that were chosen, or
+    trained, after earlier evaluations on the same rows.
+
     Of several classes it asks one batch, the rows of each class by predicted class, and prints what is right of each
     class's rows and predictions. --calibrated then gives each predicted class the probabilities of all classes.
+    Of a number it asks for moments, at a --delta, and prints R^2.
     """
+    from dpcore.errors import ConfigurationError
     from dpcore.records.held_back import HeldBack, Part
     from learner.model import Model
 
@@ -176,12 +200,22 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
         check_new(calibrated)
         check_directory(calibrated)
     loaded = Model.load(options.model)
-    loaded.scoring.check_evaluation(options)
+    if loaded.schema.label.coding.is_measured:
+        _check_evaluated(loaded, options)
+    else:
+        loaded.scoring.check_evaluation(options)
     held_back = None if loaded.held_back is None else HeldBack(loaded.held_back, Part.HELD_BACK)
+    if options.adaptive is not None and held_back is None:
+        raise ConfigurationError(
+            "the model was trained without --hold-back: nothing is claimed about new rows, and what is claimed about "
+            "these rows holds for any model, so leave --adaptive out"
+        )
     with asked_federation(output, options, loaded.schema, held_back) as federation:
-        oracle = federation.within(*options.budget("evaluate"))
+        oracle = federation.within(*options.budget("evaluate"), split_of(options.adaptive))
         if options.would_accept:
             return _evaluation_questions(loaded, federation, oracle, options)
+        if loaded.schema.label.coding.is_measured:
+            return _evaluated_numbers(options.model, loaded, oracle)
         found = loaded.scoring.evaluate(loaded, oracle, options)
     statement = oracle.statement()
     data = {"model": options.model, "model_digest": loaded.digest, **found.to_dict(), "privacy": statement.to_dict()}
@@ -189,6 +223,35 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
     if calibrated is not None:
         lines.append(_save_calibrated(output, loaded, found, calibrated, data))
     return Result(data, in_lines(lines))
+
+
+def _check_evaluated(model: "Model", options: EvaluateOptions) -> None:
+    """Raise ConfigurationError if the error of a number or a count cannot be asked for so."""
+    from dpcore.errors import ConfigurationError
+
+    if model.link == "log":
+        raise ConfigurationError(
+            "the explained deviance of counts is no sum that can be asked for: measure the model on a table of your "
+            "own, with `rado learner predict`"
+        )
+    if options.would_accept:
+        raise ConfigurationError(
+            "an evaluation of numbers is one query for moments: ask `rado learner query --would-accept` about that"
+        )
+    if options.delta == 0:
+        raise ConfigurationError(
+            "an evaluation of numbers is a query for moments, with Gaussian noise: give a --delta, such as 1e-6"
+        )
+
+
+def _evaluated_numbers(file: Path, model: "Model", oracle: "BudgetedOracle") -> Result:
+    """R^2 and the squared error of a model of numbers."""
+    from dpcore.evaluation.measured_evaluation import evaluate_numbers
+
+    found = evaluate_numbers(model.theta, oracle)
+    statement = oracle.statement()
+    data = {"model": file, "model_digest": model.digest, **found.to_dict(), "privacy": statement.to_dict()}
+    return Result(data, in_lines([*found.sentences(), *statement.short_sentences()]))
 
 
 def _evaluation_questions(
@@ -203,7 +266,7 @@ def _evaluation_questions(
     for number, batch in enumerate(batches, 1):
         which = f"batch {number} of {len(batches)}: " if len(batches) > 1 else ""
         named.append(Batch(batch.predicates, batch.part, f"{which}{batch.what}{part}"))
-    found = ask_about(federation, oracle.epsilon, oracle.delta, named, model.feature_map)
+    found = ask_about(federation, oracle.epsilon, oracle.delta, named, model.feature_map, oracle.adaptive)
     if all(batch.is_exact for batch in batches):
         return question_result(found)
     unknown = "the edges of batch 2 are known once batch 1 is answered; even steps of probability stood for them"
@@ -294,6 +357,7 @@ def predict(
     as the schema's text, and the probability of the positive label, if the model has probabilities.
 
     Of several classes it has the label's text, a score and a probability of each class. Errors are counted by class.
+    Of a number or a count it has the prediction in the label's units, and R^2 or the explained deviance is printed.
     """
     from dpcore.errors import ConfigurationError
     from learner.model import Model, count_errors
@@ -307,7 +371,10 @@ def predict(
     elif id_column is not None:
         raise ConfigurationError("--id-column is for the file of scores: give its --output, or leave it out")
     loaded = Model.load(model)
-    found, scoring = predict_rows(loaded, file), loaded.scoring
+    found = predict_rows(loaded, file)
+    if found.values is not None:
+        return _predicted_numbers(loaded, found, file, to, id_column)
+    scoring = loaded.scoring
     rows, usable = len(found.labels), int((found.labels != scoring.undecided).sum())
     counts, words = scoring.counted(found.labels)
     data: dict[str, Any] = {"rows": rows, "usable": usable, **counts}
@@ -325,6 +392,49 @@ def predict(
         lines.append(f"{to}: a line for each row; without score and label if the row is not usable")
         output.note(f"probabilities: {probability_in_words(loaded)}")
     return Result({**data, "file": to}, in_lines(lines))
+
+
+def _predicted_numbers(
+    model: "Model", found: "Predictions", file: Path, to: Path | None, id_column: str | None
+) -> Result:
+    """What `predict` says of a label that is a number or a count."""
+    from learner.measured_models import measured_errors
+    from radobase.tables.tables import open_table
+
+    assert found.values is not None, "a number has values"
+    rows, known = len(found.values), found.values[found.labels > 0]
+    data: dict[str, Any] = {"rows": rows, "usable": len(known)}
+    data["predicted_mean"] = float(known.mean()) if len(known) else None
+    lines = [f"{amount(rows, 'row')}, {rows - len(known)} of them not usable"]
+    if len(known):
+        lines.append(f"predicted: {known.min():.6g} to {known.max():.6g}, {known.mean():.6g} on average")
+    lines += [change.sentence for change in found.changes]
+    data["changes"] = [change.to_dict() for change in found.changes]
+    if set(model.schema.label.columns) <= set(open_table(file).columns):
+        errors = measured_errors(model, file)
+        data |= errors.to_dict()
+        lines.append(errors.sentence())
+    if to is not None:
+        to.write_text(values_csv(model.schema, found, file, id_column), encoding="utf-8")
+        lines.append(f"{to}: a line for each row; without a prediction if the row is not usable")
+    return Result({**data, "file": to}, in_lines(lines))
+
+
+def values_csv(schema: "Schema", found: "Predictions", file: Path, id_column: str | None) -> str:
+    """A line for each row: its number from 1, the score, and the prediction in the label's units.
+
+    id_column: copied from the file, after the number. Raises DataError if the file lacks it.
+    """
+    assert found.values is not None, "a number has values"
+    ids = None if id_column is None else _texts_of(file, id_column)
+    buffer = io.StringIO()
+    written = csv.writer(buffer, lineterminator="\n")
+    named = [] if id_column is None else [id_column]
+    written.writerow(["row", *named, "score", f"predicted {schema.label.column}"])
+    for place, (score, value) in enumerate(zip(found.scores.tolist(), found.values.tolist(), strict=True)):
+        cells = [f"{score:.17g}", f"{value:.17g}"] if found.labels[place] else ["", ""]
+        written.writerow([place + 1, *([] if ids is None else [ids[place]]), *cells])
+    return buffer.getvalue()
 
 
 # The file of scores that `rado learner predict` writes.

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpcore.declared import declarations, values_of
+from radobase.failure import EXIT_FAILED
 from radobase.printing import in_lines
 from radofed.cli.output import Output, Result
 from wire.request_fields import AskedTerms, AskOptions
@@ -13,6 +14,7 @@ from wire.request_fields import AskedTerms, AskOptions
 if TYPE_CHECKING:
     from dpcore.records.held_back import HeldBack
     from dpcore.records.schema import Schema
+    from dpcore.statistics.adaptive import Adaptive
     from learner.federation import Federation
     from learner.journal import SessionSource
     from learner.progress import WouldAccept
@@ -79,13 +81,21 @@ def asked_source(
         )
 
 
+def split_of(questions: int | None) -> "Adaptive | None":
+    """A series of so many questions, each about rows of its own; None for a question that no answer chose."""
+    from dpcore.statistics.adaptive import Adaptive, Way
+
+    return None if questions is None else Adaptive(questions, Way.SPLIT)
+
+
 def question_result(found: "Sequence[WouldAccept]", note: str = "") -> Result:
-    """What parties said to questions."""
+    """What parties said to questions. The exit code is 1 if too few would accept one."""
     lines = [sentence for each in found for sentence in each.sentences()]
     enough = all(each.enough for each in found)
     lines += [f"note: {note}"] * bool(note)
     lines.append("enough parties would accept; nothing was charged" if enough else "too few parties would accept it")
-    return Result({"questions": [each.to_dict() for each in found], "enough": enough}, in_lines(lines))
+    data = {"questions": [each.to_dict() for each in found], "enough": enough}
+    return Result(data, in_lines(lines), exit_code=0 if enough else EXIT_FAILED)
 
 
 ASKING = tuple(field.name for field in declarations(AskOptions) if field.name != "delta")

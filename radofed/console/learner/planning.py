@@ -17,6 +17,7 @@ from dpcore.evaluation.descriptive.result import Table
 from dpcore.predicates.evaluation import check
 from dpcore.predicates.notation import parse
 from dpcore.records.schema import Schema
+from dpcore.statistics.adaptive import Adaptive, Way
 from learner.accepted_parties import AcceptedParties
 from learner.config import LearnerConfig
 from learner.estimators import class_of
@@ -42,6 +43,7 @@ from radofed.console.learner.queries import (
 )
 from radofed.console.learner.trainings import PreparedTraining, Trainings
 from radofed.console.pages import Answer, Goto, Shown, Visit
+from radofed.planning.asked_queries import AskRequest
 from radofed.planning.from_options import Planned, cost_of, party_rows, request_of, worth_curve
 from radofed.planning.inquiries import plan_inquiry
 from radofed.planning.picture import worth_plot
@@ -51,6 +53,8 @@ from wire.roster import Member
 
 _ASSUMED = "Assumed: "
 _MODEL = "model.json"
+SERIES = Way.SPLIT
+"""Of questions that answers may choose: the piece that one is about says in its release how many there are."""
 MOST_PREDICATES = 50
 MOST_KEPT = 32
 """Plans that wait for a confirmation; the oldest is dropped."""
@@ -185,6 +189,8 @@ class Planning:
         if fields.is_design or honest is not None:
             options = replace(options, honest=honest)
         request = request_of(options, schema)
+        if isinstance(request, AskRequest):
+            request = replace(request, way=SERIES)
         planned = cost_of(request, options)
         if planned.needed_epsilon is not None:
             values |= {"epsilon": planned.needed_epsilon, "worth": ""}
@@ -270,7 +276,8 @@ class Planning:
         asked = BUDGET.parse(values)
         source = Questions(session)
         federation = Federation(source, schema, **values_of(asked, AskedTerms))
-        oracle = federation.within(*asked.budget("a statistic"))
+        series = None if options.adaptive is None else Adaptive(options.adaptive, SERIES)
+        oracle = federation.within(*asked.budget("a statistic"), series)
         plan = oracle.planned(predicates, tolerance=options.tolerance, confidence=options.confidence)
         return plan, (), [], source.request_of(plan)
 
@@ -304,7 +311,8 @@ class Planning:
         given = [f"--{name}={values[name]}" for name in ("schema", "epsilon", "delta", "purpose") if values[name]]
         shared = ["--config", str(self._file), *given]
         if fields.what == STATISTIC:
-            return shlex.join(["rado", "learner", "statistic", *values["statistic"].splitlines(), *shared])
+            series = [f"--adaptive={values['adaptive']}"] if values["adaptive"] else []
+            return shlex.join(["rado", "learner", "statistic", *values["statistic"].splitlines(), *shared, *series])
         options = [f"--option={text}" for text in values["option"].splitlines()]
         rounds = [f"--rounds={values['rounds']}"] if values["rounds"] else []
         asks = ["rado", "learner", "train", "--estimator", fields.what, *shared, *options, *rounds]

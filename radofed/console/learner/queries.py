@@ -297,7 +297,7 @@ def fields_of(what: str) -> PlanFields:
         names = {"schema", *_ROWS, *(name for name in of_query if name in taken or name not in OPTIONS)}
         names |= {"worth"} if "epsilon" in taken else set()
     else:
-        own = {"statistic", "tolerance", "confidence", "noise_rate"}
+        own = {"statistic", "tolerance", "confidence", "noise_rate", "adaptive"}
         own = own if what == STATISTIC else {"option", "rounds", "hold_back"}
         names = {"schema", *_ROWS, *_OF_ASKING, "epsilon", "worth", "delta"} | own
     known = of_plan | of_query if what in DESIGNS else of_query | of_plan

@@ -230,7 +230,7 @@ def _estimates(release: Release) -> dict[str, Any]:
 def _figures(directory: Path) -> dict[str, Any]:
     """What a release says as the inquiry that asked for it prints it; empty if no inquiry did."""
     if not inquiry_file(directory).exists():
-        return {"figures": None}
+        return {"figures": None, "figures_fault": ""}
     try:
         found, _ = read_again(directory)
     except RadofedError as error:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpcore.estimators.additive_rounds import DROPPED, KeptDirections, Outlook, narrowed_answers, worth_keeping
-from dpcore.estimators.private_newton import Seen, Whitening
+from dpcore.estimators.whitened_rounds import Seen, Whitening
 from dpcore.rados.distribution import Moments
 
 D = 12

@@ -14,15 +14,8 @@ from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
 from dpcore.estimators import private_newton
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant
 from dpcore.estimators.oracle import GradientEstimate
-from dpcore.estimators.private_newton import (
-    CURVATURE,
-    MOST_COORDINATES,
-    PrivateNewton,
-    Seen,
-    Whitening,
-    roomy_norm,
-    root,
-)
+from dpcore.estimators.private_newton import CURVATURE, MOST_COORDINATES, PrivateNewton, roomy_norm
+from dpcore.estimators.whitened_rounds import Seen, Whitening, root
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.queries.moments import MomentsQuery, edge_multiplier
 from dpcore.rados.distribution import Moments

@@ -11,7 +11,7 @@ from dpcore.errors import ConfigurationError
 from dpcore.estimators.base import RadoSample, draw_plain_rados
 from dpcore.estimators.boosting import log_rado_loss
 from dpcore.estimators.rado_dual import lowest_value
-from dpcore.estimators.radoboost import RadoBoost
+from dpcore.estimators.radoboost import RadoBoost, centre_of
 from dpcore.estimators.regularised import (
     RadoBoostL1,
     RadoBoostL2,
@@ -124,20 +124,40 @@ def test_sorted_norms_reach_the_minimum_by_groups(rados, name, strength):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_gap_is_at_least_the_distance_to_the_minimum_and_is_said(rados, kind):
     sample = RadoSample(rados, rows=120, bias=False)
-    late = kind(20_000, strength=1.0, smallest_edge=1e-9).fit_release(sample)
+    late = kind(20_000, recentre=None, strength=1.0, smallest_edge=1e-9).fit_release(sample)
     assert late.gap_ <= 1e-6
     assert late.warning_ is None
     for n_rounds in (2, 5, 20):
-        early = kind(n_rounds, strength=1.0).fit_release(sample)
+        early = kind(n_rounds, recentre=None, strength=1.0).fit_release(sample)
         distance = early.objective_[-1] - late.objective_[-1]
         assert distance - 1e-6 <= early.gap_
         if early.gap_ > 0.01 and not early.finished_:
             assert f"within {early.gap_:.3g} nats" in early.warning_
-    assert kind(2, strength=1.0).fit_release(sample).warning_ is not None
+    assert kind(2, recentre=None, strength=1.0).fit_release(sample).warning_ is not None
     # All rados on one side of a plane: a small strength leaves no minimum.
-    apart = kind(20, strength=1e-3).fit_release(RadoSample(np.abs(rados) + 1.0, rows=120, bias=False))
+    apart = kind(20, recentre=None, strength=1e-3).fit_release(RadoSample(np.abs(rados) + 1.0, rows=120, bias=False))
     assert math.isinf(apart.gap_) == (kind is not RadoBoostL2)
     assert ("no minimum" in apart.warning_) == (kind is not RadoBoostL2)
+
+
+@pytest.mark.variants(2)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("strength", [0.05, pytest.param(None, marks=pytest.mark.more)])
+def test_recentred_rados_are_boosted_as_if_their_mean_had_been_moved(rados, kind, strength):
+    """By hand, their gap included; far rados show a mean that is subtracted in one place and not in another."""
+    far = rados + np.array([400.0, -100.0, 0.0, 50.0, 900.0])
+    mean = far.mean(axis=0)
+    moved = far - mean * (1 - 1.5 / np.sqrt(120))
+    for n_rounds in (5, 300):
+        ours = kind(n_rounds, recentre=1.5, strength=strength).fit_release(RadoSample(far, rows=120, bias=False))
+        given = kind(n_rounds, recentre=None, strength=ours.strength_).fit_release(RadoSample(moved, 120, bias=False))
+        assert ours.theta_ == pytest.approx(given.theta_, rel=1e-6, abs=1e-9)
+        assert ours.objective_ == pytest.approx(given.objective_, rel=1e-6, abs=1e-9)
+        assert ours.gap_ == pytest.approx(given.gap_, rel=1e-4, abs=1e-7)
+        if ours.strength_:
+            arguments = (moved, ours._regulariser(D), ours.strength_)
+            least = minimize(objective, ours.theta_, args=arguments, method="Nelder-Mead").fun
+            assert ours.objective_[-1] - ours.gap_ <= least + 1e-9
 
 
 @pytest.mark.variants(1)
@@ -161,16 +181,17 @@ def test_a_rado_with_share_zero_has_no_effect(rados, name):
     without = boosted_on(rados, REGULARISERS[name], 0.3, rounds.n_rounds, rounds.smallest_edge)
     assert np.allclose(found.theta, without.theta, rtol=1e-9, atol=1e-12)
     assert np.allclose(found.objective, without.objective, rtol=1e-9, atol=1e-12)
-    assert REGULARISERS[name].unit(everything, kept / len(rados)) == pytest.approx(
-        REGULARISERS[name].unit(rados, all_alike(len(rados)))
+    assert REGULARISERS[name].unit(everything, kept / len(rados), np.zeros(D)) == pytest.approx(
+        REGULARISERS[name].unit(rados, all_alike(len(rados)), np.zeros(D))
     )
 
 
 def test_without_strength_a_round_is_that_of_radoboost(rados):
     sample = RadoSample(rados=rados, rows=120)
     for kind in KINDS:
-        ours = kind(1, strength=0.0).fit_release(sample).theta_
-        assert np.allclose(ours, RadoBoost(1, recentre=None).fit_release(sample).theta_, rtol=1e-9)
+        for recentre in (None, 1.0):
+            ours = kind(1, recentre=recentre, strength=0.0).fit_release(sample).theta_
+            assert np.allclose(ours, RadoBoost(1, recentre=recentre).fit_release(sample).theta_, rtol=1e-9)
 
 
 def test_over_all_rados_the_ridge_is_logistic_regression():
@@ -180,7 +201,9 @@ def test_over_all_rados_the_ridge_is_logistic_regression():
     labels = np.where(rows[:, 0] + random.normal(size=12) > 0, 1, -1)
     signatures = np.array(list(itertools.product([0.0, 1.0], repeat=12)))
     rados = signatures @ (rows * labels[:, np.newaxis])
-    fitted = RadoBoostL2(20_000, strength=0.5, smallest_edge=1e-10).fit_release(RadoSample(rados, rows=12, bias=False))
+    fitted = RadoBoostL2(20_000, recentre=None, strength=0.5, smallest_edge=1e-10).fit_release(
+        RadoSample(rados, rows=12, bias=False)
+    )
     logistic = LogisticRegression(C=2.0, fit_intercept=False, tol=1e-10).fit(rows, labels)
     assert np.allclose(fitted.theta_, logistic.coef_[0], atol=1e-4)
     other = LogisticRegression(C=1.0, fit_intercept=False, tol=1e-10).fit(rows, labels)
@@ -217,9 +240,10 @@ def test_the_norms_are_what_their_names_say():
     assert math.isclose(value[RadoBoostSlope], wanted)
     # At its unit of strength a norm leaves theta at zero, just below it does not.
     for kind in (RadoBoostL1, RadoBoostLinf, RadoBoostSlope):
-        unit = kind()._regulariser(3).unit(sample.rados, all_alike(len(sample.rados)))
-        assert not kind(strength=unit).fit_release(sample).theta_.any()
-        assert kind(strength=0.999 * unit).fit_release(sample).theta_.any()
+        for recentre, centre in ((None, np.zeros(3)), (0.5, centre_of(sample, 0.5))):
+            unit = kind()._regulariser(3).unit(sample.rados, all_alike(len(sample.rados)), centre)
+            assert not kind(recentre=recentre, strength=(1 + 1e-12) * unit).fit_release(sample).theta_.any()
+            assert kind(recentre=recentre, strength=0.999 * unit).fit_release(sample).theta_.any()
 
 
 @pytest.mark.slow
@@ -234,7 +258,8 @@ def test_the_strength_is_chosen_from_the_rados_and_helps():
         sample = RadoSample(draw_plain_rados(edges, 100, np.random.RandomState(seed)), rows=400)
         chosen = RadoBoostL2().fit_release(sample)
         assert chosen.strength_ in [
-            f * Ridge().unit(sample.rados, all_alike(len(sample.rados))) for f in RadoBoostL2.FRACTIONS
+            f * Ridge().unit(sample.rados, all_alike(len(sample.rados)), centre_of(sample, 1.0))
+            for f in RadoBoostL2.FRACTIONS
         ]
         assert chosen.correlation_.shape == (len(RadoBoostL2.FRACTIONS),)
         none = RadoBoostL2(strength=0.0).fit_release(sample)
@@ -277,3 +302,20 @@ def test_parameters_out_of_range_are_refused(parameters):
     kind = RadoBoostSlope if "slope_rate" in parameters else RadoBoostL1
     with pytest.raises(ConfigurationError, match=next(iter(parameters))):
         kind(**parameters).fit_release(RadoSample(rados=np.eye(3), rows=4))
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("kind", KINDS)
+def test_recentring_lowers_the_error_on_records(kind):
+    random = np.random.default_rng(8)
+    common = random.uniform(-1, 1, size=(3000, 1))
+    rows = np.column_stack([0.3 * random.uniform(-1, 1, size=(3000, 6)) + 0.7 * common, np.ones(3000)])
+    labels = np.where(
+        rows @ np.array([2.0, -2.0, 1.5, -1.0, 1.0, -1.0, 0.1]) + random.normal(scale=0.3, size=3000) > 0, 1, -1
+    )
+    edges = rows * labels[:, np.newaxis]
+    sample = RadoSample(draw_plain_rados(edges, 400, np.random.RandomState(2)), rows=3000)
+    recentred, as_they_are = (
+        float(np.mean(edges @ kind(200, recentre=t).fit_release(sample).theta_ <= 0)) for t in (1.0, None)
+    )
+    assert recentred < as_they_are - 0.03

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from dpcore.estimators.private_newton import cleaned_eigenvalues
+from dpcore.estimators.whitened_rounds import cleaned_eigenvalues
 
 D = 150
 

@@ -18,8 +18,11 @@ from dpcore.predicates.expressions import (
     Constant,
     Equals,
     Flag,
+    LabelAbove,
+    LabelAtLeast,
     LabelClass,
     LabelIs,
+    LabelShare,
     NonNegative,
     Not,
     Or,
@@ -86,8 +89,8 @@ def _value(predicate: Predicate, row: Row) -> Fraction:
             return Fraction(truth)
         case LabelIs(positive):
             return Fraction((label == 1) == positive)
-        case LabelClass(text):
-            raise AssertionError(f"the schema of these cases has two classes, and not {text!r}")
+        case LabelClass() | LabelAtLeast() | LabelAbove() | LabelShare():
+            raise AssertionError("the schema of these cases has two classes")
         case Flag(feature):
             return Fraction(coordinates[feature] == ONE)
         case Equals(feature, text):

@@ -140,6 +140,8 @@ def test_values_that_are_chosen_by_the_number_of_fresh_rows_are_within_their_hal
 def test_information_adds_to_the_logarithm_of_the_number_of_queries():
     told = Batch(3, information=math.log(50.0)).half_widths(1000, 0.1)
     assert told == pytest.approx(Batch(150).half_widths(1000, 0.1))
+    fresh = Batch(3, share=0.2, is_fresh=True, information=math.log(50.0)).half_widths(1000, 0.1)
+    assert fresh == pytest.approx(Batch(150, share=0.2, is_fresh=True).half_widths(1000, 0.1))
 
 
 @pytest.mark.parametrize("questions", [0, 1, 70_000, True])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpcore.errors import ConfigurationError, DataError
+from dpcore.errors import ConfigurationError, DataError, RadofedError
 from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, RealFeature, Schema
 from parties.data.dataset import check
 from parties.data.draft_features import outward
@@ -96,7 +96,7 @@ def test_simulations_use_the_same_draft(table):
     simulated, notes = inferred_schema(path, "y", ["1"])
     assert (simulated.label, simulated.features) == (schema.label, schema.features)
     assert "not private" in notes[0]
-    without, _ = inferred_schema(path, "y", ["1"], left_out="b")
+    without, _ = inferred_schema(path, "y", ["1"], left_out={"b": "sites"})
     assert [feature.column for feature in without.features] == ["x"]
 
 
@@ -276,3 +276,28 @@ def test_bounds_are_rounded_outwards_and_not_far(pair):
     # One step of two significant digits is at most a tenth of the distance, on either side.
     distance = pair[1] - pair[0]
     assert upper - lower <= 1.2 * distance + 4 * math.ulp(max(map(abs, pair)))
+
+
+HELD = {"visit": "the ids of rows", "month": "the epochs of rows"}
+
+
+def test_columns_that_hold_no_feature_are_left_out_with_a_note_and_are_not_the_last(table):
+    path = table(visit=[*"abcd"], age=[20, 30, 40, 50], y=[0, 1, 1, 0], month=["2026-10"] * 2 + ["2026-11"] * 2)
+    schema, notes = infer(path, left_out=HELD)
+    assert ([feature.column for feature in schema.features], schema.label.column) == (["age"], "y")
+    said = [f"{column!r} is left out: it holds {what}, and no feature." for column, what in HELD.items()]
+    assert [note for note in notes if "left out" in note] == said
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"left_out": {"monht": "the epochs of rows"}}, "there is no such column; did you mean 'month'"),
+        ({"left_out": HELD, "label_column": "month"}, "'month' holds the epochs of rows, so it cannot be the label"),
+        ({"left_out": {**HELD, "y": "sites"}}, "every column is left out"),
+    ],
+)
+def test_what_cannot_be_left_out_is_refused(table, options, reason):
+    path = table(visit=[*"abcd"], y=[0, 1, 1, 0], month=["2026-10"] * 2 + ["2026-11"] * 2)
+    with pytest.raises(RadofedError, match=reason):
+        infer(path, **options)

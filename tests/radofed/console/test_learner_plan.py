@@ -4,6 +4,7 @@ import shlex
 
 import pytest
 
+from dpcore.numbers.rationals import upper
 from radofed.node_config import PolicyChoices
 from radofed.provision import provision
 from tests.end_to_end.test_main_job import SCHEMA
@@ -101,6 +102,7 @@ def test_the_form_is_the_command_s_and_can_be_used_by_everyone(learner, what):
     assert ("sensitive" in names) == (what == "dp-feat")
     assert ("rounds" in names) == (what == "newton")
     assert ("hold_back" in names) == (what != "statistic")
+    assert ("adaptive" in names) == (what == "statistic")
     assert "cohort_min" in names
     # The keyboard reaches everything, the buttons last.
     assert tabs(page)[-1] == "do"
@@ -134,6 +136,16 @@ def test_a_plan_is_that_of_the_command(plan, member, what, fields, arguments):
     for sentence in found["assumptions"]:
         assert sentence in text
     assert page.count("svg", inside="section") == (what != "dp-feat")
+
+
+def test_statistics_that_answers_choose_are_planned_about_pieces_of_the_rows(plan, member):
+    page = plan("statistic", epsilon="1", statistic="y == 1", adaptive="40")
+    text = page.text("section")
+    assert "--adaptive=40" in page.text("pre")
+    assert "because each question is about rows of its own" in text
+    # The command takes the way with the smallest tolerance, of which a release alone would not say that it holds.
+    found = command(member, "--statistic", "y == 1", "--epsilon", "1", "--adaptive", "40")
+    assert f"within {upper(found['tolerance'], 5)} of the truth" not in text
 
 
 @pytest.mark.parametrize(
@@ -234,6 +246,7 @@ def test_noise_that_exceeds_the_signal_is_an_alarm(plan, member):
         ),
         pytest.param("statistic", {"epsilon": "1"}, "give at least one predicate", marks=pytest.mark.slow),
         ("statistic", {"epsilon": "1", "statistic": f'x["{HTML}"] >= 1'}, HTML),
+        ("statistic", {"epsilon": "1", "statistic": "y == 1", "adaptive": "1"}, "adaptive is 1; it must be at least 2"),
         ("statistic", {"tolerance": "0.00001", "statistic": "y == 1"}, "not possible with any epsilon up to 10"),
     ],
 )

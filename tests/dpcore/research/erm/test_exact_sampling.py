@@ -106,7 +106,7 @@ def test_no_replaced_record_moves_a_score_by_more_than_the_width_and_some_do_alm
 
 @pytest.mark.parametrize(("n", "d"), [(10_000, 3), (10_000, 6), (40_000, 3)])
 def test_at_ten_thousand_rows_the_excess_is_within_the_papers_bound_and_not_far_below(n, d):
-    """Theorem 3.2, d / k: equation 8 of the slides with its constant, by a sampler whose epsilon is proved."""
+    """At most d / k: equation 8 of the slides with its constant, by a sampler whose epsilon is proved."""
     plan, edges, random = LatticeSampling(ONE, d, ONE, Fraction(5, 2)), rows(n, d), SeededRandom(4)
     least = plan.objective(plan.minimum(edges), edges)
     excess = np.mean([plan.objective(point * _UNIT, edges) - least for point in plan.draws(edges, 40, random)[0]])

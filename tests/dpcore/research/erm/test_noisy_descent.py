@@ -152,7 +152,7 @@ def test_a_result_states_its_privacy():
     result = replace(PLAN, rows=5).run(edges_of(replace(PLAN, rows=5)), SeededRandom(1))
     assert result.delta == DELTA
     assert f"({result.epsilon:.4g}, 1e-06)-differentially private" in result.statement
-    assert "Theorem 2.1 states epsilon 1." in result.statement
+    assert "the paper's theorem states epsilon 1." in result.statement
     again = replace(PLAN, rows=5).run(edges_of(replace(PLAN, rows=5)), SeededRandom(1))
     assert np.array_equal(result.theta, again.theta)
 

@@ -1,0 +1,75 @@
+"""Models of labels that are numbers or counts, on a table: predictions in the label's units, and how good they are."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from dpcore.errors import DataError
+from dpcore.evaluation.measured_evaluation import deviance_explained, r_squared
+from dpcore.numbers.fixed_point import ONE, Vector
+from dpcore.records.coding import OFFSET_BITS
+from dpcore.records.encoding import Change, changes, summed
+from dpcore.records.features import measured
+from learner.model import Model
+from radobase.printing import amount
+from radobase.tables.tables import as_source, encoded_blocks, open_table
+
+_WORDS = {"r2": "R^2", "deviance_explained": "explained deviance"}
+
+
+@dataclass(frozen=True)
+class MeasuredErrors:
+    """How well a model predicts the labels of a table."""
+
+    rows: int
+    compared: int
+    """Rows with a prediction and a label."""
+    measure: Literal["r2", "deviance_explained"]
+    explained: float
+    """R^2 on the scale that is learned, or of counts the share of the Poisson deviance."""
+    absolute_error: float
+    """The mean, in the label's units."""
+    changes: tuple[Change, ...]
+    """What the schema's policies changed in the table, what lost most first."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        figures = {self.measure: self.explained, "absolute_error": self.absolute_error}
+        return {**figures, "labelled": self.compared}
+
+    def sentence(self) -> str:
+        """For people, with the rows that it is over."""
+        return (
+            f"{_WORDS[self.measure]} {self.explained:.4f} and a mean absolute error of {self.absolute_error:.6g} on "
+            f"{amount(self.compared, 'row')} with a label, of {self.rows}"
+        )
+
+
+def measured_errors(model: Model, path: Any) -> MeasuredErrors:
+    """Compare a table's labels with the predictions. A row whose label the schema does not know is not compared.
+
+    Raises DataError as radobase.tables.tables does, also if there is no label column, or nothing to compare.
+    """
+    label = measured(model.schema.label, "an error of numbers")
+    lenient = replace(model.schema, label=label.lenient)
+    coding, rows, tallies = label.coding, 0, []
+    found: list[tuple[Vector, Vector, Vector]] = []
+    for block in encoded_blocks(as_source(path), lenient, label=True):
+        assert block.labels is not None, "labels were asked for"
+        rows += len(block.usable)
+        tallies.append(block.tallies)
+        labels = block.labels[block.usable]
+        exposures = np.exp(np.ldexp(coding.offsets(labels).astype(np.float64), -OFFSET_BITS))
+        found.append((coding.values(labels).astype(np.float64), exposures, model.scores(block.x[block.usable])))
+    stored, exposures, scores = (np.concatenate(part) for part in zip(*found, strict=True))
+    if not len(stored):
+        raise DataError("no row has both a prediction and a label that the schema knows", file=open_table(path).path)
+    predicted = model.values(scores)
+    report = changes(lenient, summed(tallies), rows)
+    if coding.kind == "count":
+        means = np.maximum(predicted * exposures if model.link == "log" else predicted, 1e-6)
+        explained, error = deviance_explained(stored, means, exposures), float(np.abs(means - stored).mean())
+        return MeasuredErrors(rows, len(stored), "deviance_explained", explained, error, report)
+    error = float(np.abs(predicted - label.in_units(stored / ONE)).mean())
+    return MeasuredErrors(rows, len(stored), "r2", r_squared(stored / ONE, scores), error, report)

@@ -1,0 +1,112 @@
+"""A label that is a number, over real processes: moments, `linear` and `newton`, predictions and an evaluation."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from radofed.node_config import PolicyChoices
+from tests.federation.processes import ProcessFederation, rado
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.more
+
+SCHEMA = """
+schema_version = 5
+name = "pay"
+texts = ["nfc", "trim"]
+[label]
+type = "number"
+column = "wage"
+lower = 1.0
+upper = 1000.0
+log = true
+out_of_bounds = "clip"
+missing = "zero-vector"
+[[features]]
+name = "age"
+type = "real"
+lower = 0.0
+upper = 100.0
+[[features]]
+name = "trained"
+type = "boolean"
+true = ["yes"]
+false = ["no"]
+"""
+ROWS = {"a": 900, "b": 1300, "c": 700}
+ALLOWING = PolicyChoices(designs=("statistic", "gradient", "moments"), epsilon="200", delta="1e-4")
+
+
+def table(rows: int, seed: int) -> str:
+    generator = np.random.default_rng(seed)
+    age, trained = generator.uniform(0, 100, rows), generator.random(rows) < 0.5
+    wage = np.exp(2 + 0.02 * age + 0.8 * trained + 0.3 * generator.normal(size=rows))
+    cells = zip(age, trained, wage, strict=True)
+    return "age,trained,wage\n" + "".join(f"{a:.2f},{'yes' if t else 'no'},{w:.3f}\n" for a, t, w in cells)
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    root = tmp_path_factory.mktemp("numbers")
+    parties = {name: table(rows, seed) for seed, (name, rows) in enumerate(ROWS.items())}
+    with ProcessFederation(root, parties=parties, schema=SCHEMA, policy=ALLOWING, rows_at_least=ROWS) as federation:
+        (root / "schema.toml").write_text(SCHEMA)
+        federation.start_all()
+        wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")
+        wait_until(lambda: all("started" in federation.log(name) for name in ROWS), what="the parties")
+        rado("learner", "keygen", "--config", str(federation.learner.config), "--bits", "2048")
+        yield federation
+
+
+def asking(federation) -> tuple[str, ...]:
+    return "--config", str(federation.learner.config)
+
+
+def test_a_release_of_moments_trains_linear(federation, tmp_path):
+    schema = str(federation.root / "schema.toml")
+    asked = rado(
+        "learner", "query", "--design", "moments", "--epsilon", "8", "--schema", schema, "--wait",
+        "--output", str(tmp_path / "release"), *asking(federation),
+    )["data"]  # fmt: skip
+    assert asked
+    model = tmp_path / "linear.json"
+    rado("learner", "train", "--estimator", "linear", str(tmp_path / "release"), "--output", str(model))
+    new = tmp_path / "new.csv"
+    new.write_text(table(500, 9))
+    found = rado("learner", "predict", str(model), str(new), "--output", str(tmp_path / "scores.csv"))["data"]
+    assert found["r2"] > 0.7
+    with (tmp_path / "scores.csv").open() as file:
+        predicted = [float(row["predicted wage"]) for row in csv.DictReader(file)]
+    with new.open() as file:
+        wages = [float(row["wage"]) for row in csv.DictReader(file)]
+    assert np.corrcoef(np.log(predicted), np.log(wages))[0, 1] > 0.85
+
+
+def test_newton_asks_and_is_evaluated_on_rows_that_are_held_back(federation, tmp_path):
+    schema, model = str(federation.root / "schema.toml"), tmp_path / "newton.json"
+    rado(
+        "learner", "train", "--estimator", "newton", "--epsilon", "20", "--schema", schema, "--hold-back", "1/4",
+        "--output", str(model), *asking(federation),
+    )  # fmt: skip
+    assert json.loads(model.read_text())["learner"] == "newton"
+    options = ("--epsilon", "20", "--delta", "1e-6", *asking(federation))
+    found = rado("learner", "evaluate", str(model), *options)["data"]
+    assert found["r2"] == pytest.approx(0.8, abs=0.2)
+    assert found["r2_low"] < found["r2"] < found["r2_high"]
+
+
+def test_statistics_are_in_the_label_s_units(federation):
+    schema = str(federation.root / "schema.toml")
+    options = ("--schema", schema, "--epsilon", "20", *asking(federation))
+    found = rado("learner", "statistic", "y >= 20", "y", *options)["data"]
+    rows = [
+        line.split(",")
+        for name in ROWS
+        for line in Path(federation.directory(name) / "data.csv").read_text().split()[1:]
+    ]
+    wages = np.array([float(row[2]) for row in rows])
+    values = [each["value"] for each in found["predicates"]] if "predicates" in found else found["values"]
+    assert values == pytest.approx([np.mean(wages >= 20), np.mean(np.log(wages) / np.log(1000))], abs=0.02)
