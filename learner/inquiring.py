@@ -72,7 +72,7 @@ class PlannedInquiry:
             return [*said, "No party states its rows, so no interval can be expected. Nothing was asked."]
         assumed = (
             f"The intervals expect {self.rows} rows whose values are spread evenly between the schema's bounds, and "
-            "over its values; where values vary less, means are more exact. Nothing was asked."
+            "over its values; where numbers vary less, means are more exact, and correlations less. Nothing was asked."
         )
         return [*said, assumed]
 

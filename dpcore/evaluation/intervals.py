@@ -110,7 +110,7 @@ class CellNoise:
     def deviations(self, cells: int, failure: float) -> float:
         """The standard deviations that the noise on a sum of `cells` cells, or a normal, exceeds with this probability.
 
-        Also a sum of both does not exceed them more often, by more than what coverage tests can see.
+        Of the sum of both it is no proof: `tests/statistical/test_descriptive.py` measures that.
         """
         return _one_deviation(self._copies(cells), failure)
 

@@ -15,6 +15,7 @@ from operator import attrgetter
 from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.expressions import Above, And, AtLeast, NonNegative, Not, Or, Predicate
 from dpcore.predicates.notation import described
+from dpcore.predicates.squares import TANGENTS, squared
 from dpcore.records.feature_map import stored
 from dpcore.records.features import Day, RealFeature
 from dpcore.records.schema import Schema
@@ -110,8 +111,28 @@ def readable(predicate: Predicate, schema: Schema) -> str:
     found = range_of(predicate, schema)
     if found is not None:
         return str(found)
+    if isinstance(predicate, And) and (joined := _joined(predicate.parts, schema)) is not None:
+        return joined
+    if (name := squared(predicate)) is not None:
+        return f'z["{name}"]^2, or up to 1/{TANGENTS**2} less'
     dates = frozenset(group.name for group in schema.numbers if group.is_named)
     return described(_on_days(predicate, dates, {}) if dates else predicate)
+
+
+def _joined(parts: Sequence[Predicate], schema: Schema) -> str | None:
+    """The parts of a conjunction in words, of which two ends of one number are a range; None if no part gains by it."""
+    ends: dict[str, list[Predicate]] = {}
+    others: list[Predicate] = []
+    for part in parts:
+        end = _end(part, schema)
+        if end is None:
+            others.append(part)
+        else:
+            ends.setdefault(end.feature.name, []).append(part)
+    found = [range_of(And(tuple(own)), schema) if len(own) == 2 else None for own in ends.values()]
+    if None in found or not (found or any(squared(part) for part in others)):
+        return None
+    return " and ".join([*(readable(part, schema) for part in others), *map(str, found)])
 
 
 def _on_day(predicate: Predicate, name: str, bound: Fraction) -> Predicate:

@@ -25,7 +25,7 @@ from dpcore.predicates.disjoint import Sensitivity, batch_sensitivity
 from dpcore.predicates.evaluation import check, sums
 from dpcore.predicates.expressions import Predicate, is_boolean
 from dpcore.predicates.notation import described, to_text
-from dpcore.predicates.ranges import in_words
+from dpcore.predicates.ranges import in_words, readable
 from dpcore.queries.kind import QueryKind, QueryLimits
 from dpcore.queries.local_answers import local_sums
 from dpcore.records.computation import Computation
@@ -135,7 +135,11 @@ class StatisticQuery(QueryKind):
         ranges = None if self.feature_map is not None else in_words(self.predicates, self.schema)
         if ranges is not None:
             return f"{self.contents} with {noise}: {ranges}"
-        named = "; ".join(described(predicate) for predicate in self.predicates[:_MOST_NAMED])
+        first = self.predicates[:_MOST_NAMED]
+        named = "; ".join(
+            described(predicate) if self.feature_map is not None else readable(predicate, self.schema)
+            for predicate in first
+        )
         rest = len(self.predicates) - _MOST_NAMED
         more = f"; and {rest} more" if rest > 0 else ""
         return f"{self.contents} with {noise}: {named}{more}"

@@ -19,9 +19,10 @@ from dpcore.evaluation.descriptive.divisions import (
 )
 from dpcore.evaluation.descriptive.inquiry import CountsInquiry, Key, Layout, Needed, as_edges
 from dpcore.evaluation.descriptive.result import Figure, Result, tables_by_column
-from dpcore.evaluation.descriptive.spread import Range, Spread, difference, square, unit
+from dpcore.evaluation.descriptive.spread import Range, Spread, difference, unit
 from dpcore.evaluation.intervals import CellNoise, Count, interval_on_distribution
 from dpcore.predicates.expressions import Predicate
+from dpcore.predicates.squares import square
 from dpcore.records.features import RealFeature, nearest
 from dpcore.records.schema import Schema
 from dpcore.statistics.accuracy import Estimates

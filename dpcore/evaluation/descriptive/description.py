@@ -19,10 +19,11 @@ from dpcore.evaluation.descriptive.divisions import (
 )
 from dpcore.evaluation.descriptive.inquiry import CountsInquiry, Key, Layout, Needed, as_edges
 from dpcore.evaluation.descriptive.result import Figure, Result, tables_by_column
-from dpcore.evaluation.descriptive.spread import Spread, square, unit
+from dpcore.evaluation.descriptive.spread import Spread, unit
 from dpcore.evaluation.histograms import MOST_CELLS, ColumnHistogram, histograms_of
 from dpcore.evaluation.intervals import CellNoise, Count, interval_on_distribution
 from dpcore.predicates.expressions import Constant, Predicate
+from dpcore.predicates.squares import square
 from dpcore.records.feature_map import stored
 from dpcore.records.features import RealFeature
 from dpcore.records.schema import Schema

@@ -48,17 +48,11 @@ class Figure:
         """A value of this figure for people."""
         if not math.isfinite(value):
             return "no limit"
-        match self.kind:
-            case "rows":
-                return f"{value:.0f}"
-            case "share":
-                return f"{100 * value:.2f} %"
-            case "points":
-                return f"{100 * value:+.2f}"
-            case "value" if self.feature is not None:
-                return self.feature.written(value, 6)
-            case _:
-                return f"{value:.4g}"
+        if self.kind == "value" and self.feature is not None:
+            return self.feature.written(value, 6)
+        if self.kind in ("share", "points"):
+            return f"{100 * value:.2f} %" if self.kind == "share" else f"{100 * value:+.2f}"
+        return f"{value:{'.0f' if self.kind == 'rows' else '.5g' if self.kind == 'size' else '.4g'}}"
 
     @property
     def words(self) -> tuple[str, str]:

@@ -3,10 +3,7 @@
 With z in [-1, 1] the number's coordinate, N, S and Q are the sums over a group of 1, of (z + 1) / 2 and of a function g
 of z, each with independent noise of standard deviation D.
 
-- g(z) is the largest of K tangents of z^2, at the middles of K equal parts of [-1, 1]. A tangent at t is below z^2 by
-  (z - t)^2, and the nearest t is within 1 / K: z^2 - 1 / K^2 <= g(z) <= z^2.
-
-- It is a predicate, clipped to [0, 1]: where all tangents are negative, z^2 is at most 1 / K^2, and g is 0.
+- g(z) is z^2 from below, by at most 1 / K^2 (dpcore.predicates.squares).
 
 - The mean m = S / N: every e with |S - e N| <= q sqrt(N V + D^2 (1 + e^2)) (Fieller, J. R. Stat. Soc. B 16, 1954), V
   the variance of one value and q the standard deviations that noise and sample exceed with probability `failure`.
@@ -21,12 +18,8 @@ import math
 from dataclasses import dataclass
 
 from dpcore.evaluation.intervals import CellNoise
-from dpcore.predicates.expressions import Affine, Clipped, Or, Predicate
-
-TANGENTS = 64
-"""K."""
-_SLACK = 1.0 / TANGENTS**2
-"""At most so much is g below the square."""
+from dpcore.predicates.expressions import Affine, Clipped, Predicate
+from dpcore.predicates.squares import SLACK
 
 _NO_NOISE = CellNoise(0.0, math.inf)
 """The sample alone, whose limit is normal."""
@@ -37,13 +30,6 @@ Range = tuple[float, float]
 def unit(name: str) -> Predicate:
     """(z + 1) / 2, the share of the way from the lower bound to the upper one."""
     return Clipped(Affine(((name, 1),), 1), 2)
-
-
-def square(name: str) -> Predicate:
-    """g(z), see the module's docstring."""
-    # With t = at / K, a tangent 2 t z - t^2 is (2 at K z - at^2) / K^2.
-    places = [2 * place + 1 - TANGENTS for place in range(TANGENTS)]
-    return Or(tuple(Clipped(Affine(((name, 2 * at * TANGENTS),), -at * at), TANGENTS * TANGENTS) for at in places))
 
 
 @dataclass(frozen=True)
@@ -69,7 +55,7 @@ class Spread:
     @property
     def variance(self) -> float:
         """V, in [0, 1/4]; the square's slack is halved by its middle."""
-        found = (self.squares / self.count + _SLACK / 2.0 - (2.0 * self.mean - 1.0) ** 2) / 4.0
+        found = (self.squares / self.count + SLACK / 2.0 - (2.0 * self.mean - 1.0) ** 2) / 4.0
         return min(max(found, 0.0), 0.25)
 
     def mean_interval(self, failure: float) -> Range | None:
@@ -90,7 +76,7 @@ class Spread:
         m, v = self.mean, self.variance
         sample = max(max(m, 1.0 - m) ** 2 * v - v * v, 0.0) / self.count
         reach = self._deviations(failure) * math.hypot(math.sqrt(sample), self._variance_noise())
-        slack = _SLACK / 8.0 + self.quantisation
+        slack = SLACK / 8.0 + self.quantisation
         low, high = _within(v - reach - slack, v + reach + slack, 0.25)
         return math.sqrt(low), math.sqrt(high)
 

@@ -14,11 +14,13 @@ from dpcore.evaluation.descriptive.correlation import Correlate
 from dpcore.evaluation.descriptive.crosstab import Crosstab, odds_ratio
 from dpcore.evaluation.descriptive.description import Describe
 from dpcore.evaluation.descriptive.independence import independence
-from dpcore.evaluation.descriptive.spread import TANGENTS, Spread, difference, square
+from dpcore.evaluation.descriptive.spread import Spread, difference
 from dpcore.evaluation.intervals import CellNoise
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import PredicateError
+from dpcore.predicates.ranges import readable
+from dpcore.predicates.squares import TANGENTS, square
 from dpcore.records.encoding import store
 from dpcore.records.records import Records
 from dpcore.records.schema import BooleanFeature, CategoryFeature, Classes, Label, RealFeature, Schema
@@ -112,6 +114,14 @@ def test_the_square_is_a_predicate_close_below_the_square():
         one = Records(stored[at : at + 1], np.ones(1, dtype=np.int8), np.ones(1, dtype=np.bool_))
         value = sums([square("age")], SCHEMA, one, 20)[0] / 2**20
         assert -(2.0**-20) <= z[at] ** 2 - value <= 1 / TANGENTS**2 + 2.0**-20
+
+
+def test_people_who_decide_read_what_a_batch_asks():
+    texts = [readable(each, SCHEMA) for each in Describe(columns=("age",), by="smoker").layout(SCHEMA).batch]
+    assert texts[0] == 'x["smoker"]'
+    assert 'x["smoker"] and z["age"]^2, or up to 1/4096 less' in texts
+    assert 'x["smoker"] and age = 0' in texts
+    assert max(map(len, texts)) < 80
 
 
 def test_groups_and_levels_are_seen_to_exclude_one_another():
