@@ -68,6 +68,16 @@ def test_without_an_epsilon_estimators_learn_from_exact_sums_and_nothing_is_aske
         simulated(table, epsilon=None, hold_back="1/4", evaluation_epsilon="1")
 
 
+@pytest.mark.more
+def test_curves_of_classes_are_the_same_under_encryption(table):
+    plain, hidden = (
+        simulated(table, "additive", options={"rounds": 4}, encrypt=encrypt, key_bits=2048).to_dict()["results"]
+        for encrypt in (False, True)
+    )
+    assert plain["additive"]["test_error_mean"] == hidden["additive"]["test_error_mean"] < 0.1
+    assert hidden["additive"]["sees"] == "answers"
+
+
 @pytest.mark.parametrize("name", ["mean-variance", "additive"])
 def test_rows_that_are_held_back_evaluate_an_estimator_of_classes(table, name):
     found = simulated(table, name, hold_back="1/4", evaluation_epsilon="20").to_dict()["results"][name]
