@@ -15,6 +15,7 @@ from dpcore.predicates.notation import parse
 from dpcore.queries.class_gradient import ClassGradientQuery
 from dpcore.queries.class_moments import ClassMomentsQuery
 from dpcore.queries.gradient import GradientQuery
+from dpcore.queries.hazard_gradient import HazardGradientQuery
 from dpcore.queries.label_moments import NumberMomentsQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.number_gradient import NumberGradientQuery
@@ -23,6 +24,7 @@ from dpcore.queries.statistic import StatisticQuery
 from dpcore.rados.designs import FixedSupportDesign, GaussianDesign, dp_feat_design, joint_design, plain_design
 from dpcore.records.clipping import Basis, Clip
 from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Product, Term
+from dpcore.records.features import EventTime
 from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.schema import Classes, Count, Number, Schema
 from tests.federation.party import World
@@ -81,6 +83,8 @@ OF_CLASSES = replace(SCHEMA, label=Classes(column="stayed", values=("yes", "no",
 OF_NUMBERS = replace(SCHEMA, label=Number(column="stayed", lower=0.5, upper=90.0, log=True))
 OVER = Count(column="stayed", upper=90, exposure="years", exposure_lower=0.5, exposure_upper=4.0)
 OF_COUNTS = replace(SCHEMA, label=OVER)
+TIME = EventTime(column="stayed", event="died", happened=("yes",), borders=(0.5, 2.0, 7.25))
+OF_TIMES = replace(SCHEMA, label=TIME)
 CLIP = Clip(Fraction(7, 3), SCHEMA.bias)
 D = SCHEMA.d
 NEEDLE = Hat(0, 5, 7, 9)
@@ -177,7 +181,13 @@ def every_query(world: World) -> dict[str, Query]:
         "moments": NumberMomentsQuery(CLIP, 77, 1 << 20, OVER.coding),
         "gradient": NumberGradientQuery("poisson", tuple(range(D)), Fraction(1, 2), 1 << 20, None, OVER.coding),
     }
-    for words, schema, of_label in (("a number", OF_NUMBERS, numbers), ("a count", OF_COUNTS, counts)):
+    times = {
+        "moments": NumberMomentsQuery(CLIP, 77, 1 << 20, TIME.coding),
+        "statistic": StatisticQuery((parse("y.event"), parse("y.time > 7.25")), OF_TIMES, GaussianShares(7000)),
+        "gradient": HazardGradientQuery("hazards", tuple(range(3 + D)), Fraction(1, 2), 1 << 20, None, 3, 2),
+    }
+    of_labels = (("a number", OF_NUMBERS, numbers), ("a count", OF_COUNTS, counts), ("a time", OF_TIMES, times))
+    for words, schema, of_label in of_labels:
         options = {"schema": schema, "features": features_of(schema)}
         made |= {f"{name} of {words}": _query(world, kind, **options) for name, kind in of_label.items()}
     mapped_classes = {
