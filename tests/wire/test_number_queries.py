@@ -78,7 +78,7 @@ def test_a_loss_of_another_label_is_refused(loss, schema):
 
 def test_a_node_that_does_not_know_numbers_refuses_with_one_sentence(queries, monkeypatch):
     assert features_of(OF_NUMBERS) == (Feature.BASE.value, Feature.NUMBERS.value)
-    assert features_of(SCHEMA, question=True) == (Feature.BASE.value, Feature.QUESTION.value)
+    assert features_of(SCHEMA, Feature.QUESTION) == (Feature.BASE.value, Feature.QUESTION.value)
     monkeypatch.setattr("wire.query.OWN_FEATURES", (Feature.BASE.value, Feature.QUESTION.value))
     with pytest.raises(WireError, match=r"Missing here: numbers\.") as refused:
         check_known(queries["moments of a count"].features)
