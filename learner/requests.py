@@ -289,7 +289,8 @@ class MomentsRequest(MomentsFields, NoisyTerms):
         super().__post_init__()
         if self.products_of_each_class and not self.schema.label.classes:
             raise ConfigurationError(
-                "the label has no several classes, so there are no products of each: leave products_of_each_class out"
+                "only a label of several classes has products of each class: give a schema with one, or leave "
+                "products_of_each_class out"
             )
 
     @property

@@ -209,4 +209,6 @@ def _least_loss(start: Matrix, rows: Matrix, codes: NDArray[np.int64], weights: 
     # The matrices are so small that the threads of BLAS, which spin, take far longer than one.
     with one_blas_thread():
         found = minimize(loss, first.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": _STEPS}).x
-    return np.asarray(found.reshape(start.shape) @ basis.T)
+    least = np.asarray(found.reshape(start.shape) @ basis.T, dtype=np.float64)
+    # What all scores share changes no prediction, but would hide a class's score from those who look at it alone.
+    return np.asarray(least - least.mean(axis=0))
