@@ -1,4 +1,4 @@
-"""Several Gaussian classes of one covariance, from noisy moments: Fisher's linear discriminant, and draws from it.
+"""Several Gaussian classes, from noisy moments: Fisher's linear discriminant, and draws from the classes.
 
 A `ClassMoments` release gives, with the noise's size, sizes m_c and sums of the records of each class and S = sum_i x_i
 x_i^T.
@@ -52,7 +52,7 @@ _LEAST_VALUE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class GaussianClasses:
-    """Classes with their own means and one covariance, without the bias."""
+    """Classes with their own means and one covariance, and perhaps their own ones too, without the bias."""
 
     sizes: Vector
     """(k,), numbers of records; positive, and their sum is m."""
