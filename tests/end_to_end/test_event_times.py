@@ -1,4 +1,4 @@
-"""A time to an event over real processes: survival by group, rounds of hazards, predictions, and tables that do not fit.
+"""A time to an event over real processes: survival by group, rounds of hazards, predictions, bad rows.
 
 One party has no smoker, and nobody lives in the east.
 """

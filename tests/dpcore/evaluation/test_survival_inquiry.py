@@ -100,7 +100,7 @@ def test_the_groups_are_compared(answered):
     assert answered(Survival(by=by_age)).one("log-rank", by_age).p_value > 1e-3
     assert "No log-rank test was made" in answered(Survival(by="city")).text
     # Of all rows there is nothing to compare.
-    assert not [each for each in answered(Survival()).figures if each.name in ("log-rank", "hazard ratio")]
+    assert not [each for each in answered(Survival()).figures if each.quantity in ("log-rank", "hazard ratio")]
 
 
 def test_a_group_without_rows_has_no_curve_and_does_not_spoil_the_test(answered):
