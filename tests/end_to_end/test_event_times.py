@@ -197,7 +197,8 @@ def test_rows_that_the_schema_does_not_know_are_named_before_a_party_answers(fed
             data.write_text(f"{kept}50,no,north{cells}\n")
             printed = json.dumps(rado("party", "check", "--config", str(federation.member("c").config), code=1))
             assert says in printed
-            assert f"row {ROWS['c'] + 1}" in printed
+            # After the header.
+            assert f"line {ROWS['c'] + 2}" in printed
     finally:
         data.write_text(kept)
 
