@@ -71,8 +71,10 @@ class Model:
     """A linear classifier over rows as `schema` encodes them, mapped first if there is a feature map.
 
     Of two classes it is sign(theta . x). Of several it has a row of weights for each, and predicts that of the largest
-    score (learner.scoring). Of a label that is a number or a count it predicts `values(theta . x)`. Of a time to an
-    event theta . x is the logarithm of a ratio of hazards, and `survival` has the chances (learner.hazard_models).
+    score (learner.scoring). Of a label that is a number or a count it predicts `values(theta . x)`.
+
+    Of a time to an event theta . x is the logarithm of a ratio of hazards, and `survival` has the chances
+    (learner.hazard_models).
 
     Raises ShapeError if theta or the covariance does not fit the schema, ModelError if a value is out of range.
     """

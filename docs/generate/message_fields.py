@@ -91,12 +91,13 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
     "Operands": {"query": "places"},
     "PredicateNode": {
         "query": "constant label_is_positive label_class flag equals at_least above non_negative clipped complement "
-        "all_of any_of"
+        "all_of any_of label_at_least label_above label_share"
     },
+    "LabelShare": {},
     "LaplaceShare": {"query": "scale shares"},
     "LocalResponse": {"query": "epsilon"},
     "StatisticQuery": {"query": "nodes predicates share_sigma laplace local"},
-    "GradientQuery": {"query": "loss theta clip share_sigma basis"},
+    "GradientQuery": {"query": "loss theta clip share_sigma basis interval_weight"},
     "SealedSeed": {"seed": "party seed"},
     "Binding": {"seed": "seeds commitment", "query": "opening_key"},
     "HeldBack": {"query": "share part pieces piece"},

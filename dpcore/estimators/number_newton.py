@@ -2,13 +2,17 @@
 
 Of a number the gradient is that of least squares, of a count that of a Poisson regression with the logarithm as link
 and an exposure as offset. The first release gives the start, and how large residuals are: by that gradients are
-clipped, so that noise is as small as what it hides. The rounds are those of dpcore.estimators.private_newton; the
-curvature of a record in a whitened direction is 1 for a number, and about the mean of the label for a count.
+clipped, so that noise is as small as what it hides.
+
+The rounds are those of dpcore.estimators.private_newton; the curvature of a record in a whitened direction is 1 for a
+number, and about the mean of the label for a count.
 
 Clipping moves the rate of counts: the largest counts are far above it, so they lose most. The intercept is corrected at
-the end. Without exposures the mean of exp(theta . x) follows from the moments, as if theta . x were normal, and that of
-the label is released with them. With exposures the last round has a clip that is several times as wide, and its
-intercept says by how much the two means differ.
+the end.
+
+Without exposures the mean of exp(theta . x) follows from the moments, as if theta . x were normal, and that of the
+label is released with them. With exposures the last round has a clip that is several times as wide, and its intercept
+says by how much the two means differ.
 """
 
 from collections.abc import Callable

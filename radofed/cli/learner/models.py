@@ -358,6 +358,7 @@ def predict(
 
     Of several classes it has the label's text, a score and a probability of each class. Errors are counted by class.
     Of a number or a count it has the prediction in the label's units, and R^2 or the explained deviance is printed.
+
     Of a time to an event it has the logarithm of the hazard ratio to a record of zeros, survival at each end of an
     interval, and the mean time up to the horizon. Hazard ratios are printed, and concordance and Brier score.
     """
