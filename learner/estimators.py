@@ -98,6 +98,8 @@ def refused(name: str, target: Target, learns: Callable[[str], bool]) -> str | N
     learns: whether it has an attribute of this name that is not false (dpcore.estimators.base).
     """
     if target.coding.is_measured:
+        if target.coding.has_exposure and learns("measured_labels") and not learns("exposures"):
+            return f"{name} takes no exposure, and {target.column!r} is {target.words}: choose newton"
         if learns("measured_labels"):
             return None
         known, made = " or ".join(MEASURED_LABELS), "make it a label of two classes"
@@ -117,6 +119,7 @@ def refused_by_name(name: str, target: Target) -> str | None:
     """As `refused`, of a known estimator, without importing it."""
     learned = {
         "measured_labels": name in MEASURED_LABELS,
+        "exposures": name not in ONLY_MEASURED,
         "several_classes": name in SEVERAL_CLASSES,
         "class_labels": name not in ONLY_MEASURED,
     }

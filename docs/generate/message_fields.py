@@ -88,6 +88,7 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
     "RealTest": {"query": "feature bound"},
     "AffineForm": {"query": "coordinates weights constant"},
     "ClippedForm": {"query": "form scale"},
+    "LabelShare": {},
     "Operands": {"query": "places"},
     "PredicateNode": {
         "query": "constant label_is_positive label_class flag equals at_least above non_negative clipped complement "

@@ -74,6 +74,8 @@ def test_a_count_is_measured_beside_the_pooled_poisson_regression(visits):
 def test_an_exposure_explains_more(visits):
     label = Count(column="visits", upper=40, exposure="years", exposure_lower=0.25, exposure_upper=4.0)
     schema = Schema(name="visits", label=label, features=(RealFeature(name="a", lower=0.0, upper=10.0),))
+    with pytest.raises(ConfigurationError, match="linear takes no exposure"):
+        simulated(visits, "linear", schema=schema)
     results = simulated(visits, "newton", schema=schema, epsilon="10")["results"]
     assert results["newton"]["deviance_explained_mean"] > 0.9 * results["pooled"]["deviance_explained_mean"]
 

@@ -346,8 +346,9 @@ def predict(
 
     Scores depend on the features only. The file of --output has the row's number, its score, its label as 1 or -1 and
     as the schema's text, and the probability of the positive label, if the model has probabilities. Of several classes
-    it has the label's text and a score for each class, and errors are counted by class. Of a number or a count it has
-    the prediction in the label's units, and R^2 or the explained deviance is printed.
+    it has the label's text and a score for each class, and errors are counted by class.
+
+    Of a number or a count it has the prediction in the label's units, and R^2 or the explained deviance is printed.
     """
     from dpcore.errors import ConfigurationError
     from dpcore.records.features import Classes
