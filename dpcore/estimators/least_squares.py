@@ -63,19 +63,14 @@ class LinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # u
         self.n_features_in_ = len(theta)
         self.theta_, self.coef_, self.intercept_ = theta, theta.copy(), 0.0
 
-    def decision_function(self, X: ArrayLike) -> Vector:
-        """The score theta . x of each row, (rows,). Raises as scikit-learn."""
+    def predict(self, X: ArrayLike) -> Vector:
+        """The scores theta . x, (rows,): labels in the units of `fit`, or t after a release. Raises as scikit-learn."""
         if not hasattr(self, "theta_"):
-            raise NotFittedError(
-                f"this {type(self).__name__} has no theta_: fit it to rows, a release or answers first"
-            )
+            name = type(self).__name__
+            raise NotFittedError(f"this {name} has no theta_: fit it to rows, a release or answers first")
         rows = validate_data(self, X, dtype=np.float64, reset=False)
         predicted: Vector = rows @ self.coef_ + self.intercept_
         return predicted
-
-    def predict(self, X: ArrayLike) -> Vector:
-        """The predicted labels (rows,), in the units of `fit`, or t after a release. Raises as scikit-learn."""
-        return self.decision_function(X)
 
 
 class LeastSquares(LinearRegressor):

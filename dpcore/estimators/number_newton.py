@@ -153,8 +153,8 @@ class _Counts:
     def _start(self, slopes: Vector, factor: float, basis: Matrix) -> Vector:
         """Where the rounds start: slopes (d,) without their noise, and the intercept for the mean of the counts.
 
-        Slopes for the logarithm of a rate are those of t times `factor`, and so is their noise: P b / m has the variance
-        trace(P P^T) (sum_noise / m)^2. They are shortened by what it explains, as by James and Stein: exp would blow up.
+        Slopes for the logarithm of a rate are those of t times `factor`, and so is their noise: P b / m has the
+        variance trace(P P^T) (sum_noise / m)^2. They are shortened by what it explains, as by James and Stein.
         """
         slopes = np.append(slopes[:-1], 0.0)
         length = float(np.square(np.linalg.solve(basis.T, slopes)).sum())
