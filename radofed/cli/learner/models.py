@@ -354,10 +354,10 @@ def predict(
     """Predict the label of every row. If the file has labels, count the errors.
 
     Scores depend on the features only. The file of --output has the row's number, its score, its label as 1 or -1 and
-    as the schema's text, and the probability of the positive label, if the model has probabilities.
+        as the schema's text, and the probability of the positive label, if the model has probabilities.
 
     Of several classes it has the label's text, a score and a probability of each class. Errors are counted by class.
-    Of a number or a count it has the prediction in the label's units, and R^2 or the explained deviance is printed.
+        Of a number or a count it has the prediction in the label's units, and R^2 or the explained deviance is printed.
     """
     from dpcore.errors import ConfigurationError
     from learner.model import Model, count_errors
