@@ -13,8 +13,8 @@ from dpcore.records.features import Count, Label, Number, RealFeature
 from dpcore.records.schema import Schema
 from learner.requests import MomentsRequest
 from radofed.cli.entry_point import run
+from radofed.simulation.entry import simulate
 from radofed.simulation.oracles import simulated_federation
-from radofed.simulation.run import simulate
 
 ROWS = 4000
 
