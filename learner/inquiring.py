@@ -145,9 +145,9 @@ def planned_inquiry(inquiry: Inquiry, oracle: PlansInquiries, part: Fraction = W
 
 
 def _planned_counts(inquiry: CountsInquiry, oracle: PlansInquiries, part: Fraction) -> PlannedInquiry:
-    schema, rows = oracle.schema, oracle.rows
+    schema = oracle.schema
     batch = inquiry.layout(schema).batch
-    plan = oracle.planned(batch, part=part)
+    plan, rows = oracle.planned(batch, part=part), oracle.rows
     kind = cast("StatisticQuery", plan.query.kind)
     assert not isinstance(kind.noise, LocalResponse), "it was planned with shares of noise"
     noise = SharedNoise(kind.noise, _parties(plan), plan.query.encoding.fraction_bits)
@@ -159,10 +159,11 @@ def _planned_counts(inquiry: CountsInquiry, oracle: PlansInquiries, part: Fracti
 
 
 def _planned_moments(inquiry: Correlate, oracle: PlansInquiries, part: Fraction) -> PlannedInquiry:
-    schema, rows = oracle.schema, oracle.rows
+    schema = oracle.schema
     plan = oracle.planned_moments(
         part=part, norm_bound=inquiry.norm_bound(schema), feature_map=inquiry.feature_map(schema)
     )
+    rows = oracle.rows
     query, kind = plan.query, cast("MomentsQuery", plan.query.kind)
     nothing = np.zeros(kind.shape(query.d), dtype=np.int64)
     bits, parties = query.encoding.fraction_bits, _parties(plan)

@@ -1,4 +1,4 @@
-"""radofed: organisations that may not share a row train one linear classifier together.
+"""radofed: organisations that may not share a row learn one model together.
 
 This module is the public API. Each name is imported on first use, so `import radofed` is fast.
 

@@ -428,7 +428,9 @@ def error_curves(
 
     Raises what `simulated` raises at `first`; another epsilon that raises an error of this project's is left out.
     """
-    results, left_out = {first: simulated(first)}, {}
+    results, left_out = {first: simulated(first)}, dict[Fraction, str]()
+    if not all(isinstance(each, Summary) for each in results[first].summaries):
+        raise ConfigurationError("a picture is of the error of classes, and the label has none: leave the picture out")
     for epsilon in epsilons:
         if epsilon == first:
             continue

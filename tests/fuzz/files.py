@@ -17,10 +17,12 @@ from coordinator.membership import Membership
 from coordinator.store import Store
 from coordinator.uploads import SpoolDamagedError, UploadSpool
 from dpcore.errors import RadofedError
+from dpcore.evaluation.descriptive.description import Describe
 from dpcore.evaluation.evaluation import Evaluation
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.randomness.sources import SystemRandom
 from dpcore.records.feature_map import FeatureMap
+from learner import inquiries
 from learner import model as models
 from learner import release as releases
 from learner.accepted_parties import AcceptedParties, parties_toml
@@ -168,6 +170,11 @@ def model_json() -> dict:
     statement = PrivacyStatement("one record", "record", 1.0, 1e-6, 2.0, None, ("a",), ("w",))
     covariance = np.eye(SCHEMA.d) / 3
     return Model(np.arange(SCHEMA.d) / 7, SCHEMA, "newton", bytes(32), statement, covariance=covariance)._to_json()
+
+
+def inquiry_json() -> dict:
+    asked = Describe(columns=("age",), by='x["age"] >= 65', edges={"age": (20.0, 60.0)})
+    return {"format": inquiries.FORMAT, "format_version": inquiries.FORMAT_VERSION, **asked.to_dict()}
 
 
 def evaluation_json() -> dict:
@@ -471,6 +478,9 @@ def targets() -> list[Target]:
         Target("journal", InFile("journal", "journal", lambda path: SessionSource(None, path)),
                json_octets([journal]), 4 * MEBIBYTE,
                ("learner.journal._JOURNAL", "radobase.reading.parse_json")),
+        Target("inquiry", InFile("inquiry", "ab.inquiry.json", lambda path: inquiries.load_inquiry(
+               path.with_name("ab"))),
+               json_octets([inquiry_json()]), MEBIBYTE, ("learner.inquiries._FILE",)),
         Target("training", InFile("training", "newton-1.training", read_training), json_octets([training]), MEBIBYTE,
                ("radofed.console.learner.trainings._FILE",)),
         Target("release-json", InFile("release", beside_array, read_release, seal_release),
