@@ -135,18 +135,24 @@ def check(
     data: Annotated[
         Path | None, typer.Argument(help="A CSV or Parquet file to read with it.", show_default=False)
     ] = None,
+    recode: Annotated[
+        Path | None,
+        typer.Option(help="A recode file: what a party's table writes otherwise than the schema.", show_default=False),
+    ] = None,
 ) -> Result:
     """Check a schema, and a table against it.
 
     Prints the digest that all parties must share, and a warning if a policy is "refuse": a record that it refuses keeps
     its party from taking part, which others can see. Of a table, it counts the cells that each policy changes, by
-    column, what loses most first.
+    column, what loses most first. With --recode, it tests the party's recode file too.
     """
     from parties.data.dataset import check as check_data
     from parties.data.row_guard import advice, refusing_fields
     from radobase.schema_files import load_schema
+    from radobase.tables.recoding import load_recode
 
     loaded = load_schema(schema)
+    recoding = None if recode is None else load_recode(recode, loaded)
     lines = [
         f"{schema}: schema {loaded.name!r}, {loaded.d} coordinates, digest {loaded.digest.hex()}",
         f"sensitive features that a query may name: {', '.join(loaded.boolean_coordinates) or 'none'}",
@@ -160,10 +166,14 @@ def check(
     if warning := advice(loaded):
         output.note(f"warning: {warning}")
     found["refusing"] = refusing_fields(loaded)
+    if recoding is not None:
+        found["recode_digest"] = recoding.digest
+        lines.append(f"{recode}: recodes {', '.join(recoding.columns) or 'no column'}; digest {recoding.digest.hex()}")
     if data is None:
         return Result(found, in_lines(lines))
     output.note(f"reading {data} ...")
-    report = check_data(loaded, data)
+    report = check_data(loaded, data, recode=recoding)
     counts = {"rows": report.rows, "zero_vectors": report.zero_vectors, "warnings": report.warnings}
+    counts |= {} if recoding is None else {"recoded": report.recoded}
     changes = [change.to_dict() for change in report.changes]
     return Result({**found, **counts, "changes": changes}, in_lines([*lines, *report.sentences()]))
