@@ -1,5 +1,6 @@
 """`rado schema`: draft and check the file by which all parties encode their rows."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -63,6 +64,17 @@ def infer(
         list[str] | None,
         typer.Option(help="The domain's bounds of a number or date, COLUMN=FROM:TO; repeatable. Default: quantiles."),
     ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(help="A column to leave out; repeatable.", metavar="COLUMN")
+    ] = None,
+    category: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A column to take as a category, such as codes that are numbers, COLUMN or COLUMN=VALUE,VALUE; "
+            "repeatable. Default of the values: all that the column has.",
+            metavar="COLUMN[=VALUES]",
+        ),
+    ] = None,
     name: Annotated[
         str | None, typer.Option(help="The schema's name, which its digest covers. Default: records, for every table.")
     ] = None,
@@ -76,7 +88,7 @@ def infer(
     on the data and are not private: correct them before the parties agree on the draft.
     """
     from dpcore.records.features.labels import LABEL_TYPES, Label
-    from parties.data.schema_draft import DRAFT_NAME, bounded, parsed
+    from parties.data.schema_draft import DRAFT_NAME, bounded, parsed, parsed_category
     from parties.data.schema_draft import infer as draft
 
     if to is not None:
@@ -87,7 +99,8 @@ def infer(
         raise ConfigurationError(f"no type of label is called {target!r}; choose {' or '.join(LABEL_TYPES)}")
     kind, called = target or Label.type, name or DRAFT_NAME
     options: dict[str, Any] = {"target": kind, "name": called, "left_out": left_out, "exposure": exposure}
-    options["event"] = event
+    options |= {"event": event, "excluded": tuple(dict.fromkeys(exclude or ()))}
+    options["categories"] = _categories(map(parsed_category, category or ()))
     schema, notes = draft(table, label, positive, bounded=given, **options)
     schema = bounded(schema, given)
     text = schema.to_toml(notes)
@@ -98,6 +111,16 @@ def infer(
     for note in notes:
         output.note(note)
     return Result(data, f"{to}: {schema.d} coordinates; read it, correct it, and give every party the same file")
+
+
+def _categories(given: Iterable[tuple[str, tuple[str, ...] | None]]) -> dict[str, tuple[str, ...] | None]:
+    """The values of each category. Raises ConfigurationError if one column is named twice."""
+    found: dict[str, tuple[str, ...] | None] = {}
+    for column, values in given:
+        if column in found:
+            raise ConfigurationError(f"category {column!r} is named twice; name it once, with all of its values")
+        found[column] = values
+    return found
 
 
 IDS, EPOCHS = "the ids of rows", "the epochs of rows"
