@@ -113,10 +113,7 @@ def refused(name: str, target: Target, learns: Callable[[str], bool]) -> str | N
     if target.coding.intervals or learns("event_times"):
         return _refused_of_times(name, target, learns("event_times"))
     if target.coding.is_measured:
-        if learns("measured_labels"):
-            return None
-        known, made = " or ".join(MEASURED_LABELS), "make it a label of two classes"
-        return f"{name} learns classes, and {target.column!r} is {target.words}: choose {known}, or {made}"
+        return _refused_of_measured(name, target, learns)
     if not learns("class_labels"):
         return f"{name} learns a number or a count, and {target.column!r} is a label of {target.words}: choose newton"
     if target.coding.classes and not learns("several_classes"):
@@ -125,6 +122,16 @@ def refused(name: str, target: Target, learns: Callable[[str], bool]) -> str | N
             f"{name} learns a label of two classes, and {target.column!r} is one of {target.words}: choose {known}, or "
             "make it a label of two classes"
         )
+    return None
+
+
+def _refused_of_measured(name: str, target: Target, learns: Callable[[str], bool]) -> str | None:
+    """As `refused`, of a label that is a number or a count."""
+    if not learns("measured_labels"):
+        known, made = " or ".join(MEASURED_LABELS), "make it a label of two classes"
+        return f"{name} learns classes, and {target.column!r} is {target.words}: choose {known}, or {made}"
+    if target.coding.has_exposure and not learns("exposures"):
+        return f"{name} takes no exposure, and {target.column!r} is {target.words}: choose newton"
     return None
 
 
@@ -141,6 +148,7 @@ def refused_by_name(name: str, target: Target) -> str | None:
     """As `refused`, of a known estimator, without importing it."""
     learned = {
         "measured_labels": name in MEASURED_LABELS,
+        "exposures": name not in ONLY_MEASURED,
         "several_classes": name in SEVERAL_CLASSES,
         "class_labels": name not in (*ONLY_MEASURED, *EVENT_TIMES),
         "event_times": name in EVENT_TIMES,

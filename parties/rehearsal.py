@@ -13,6 +13,7 @@ from dpcore.attacks.outcome import MEASURES, Outcome
 from dpcore.attacks.rehearsal import ATTACKS, part_of, rehearsed
 from dpcore.declared import number_text
 from dpcore.randomness.sources import RandomSource
+from dpcore.records.features import two_classes
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from radobase.presentation.svg import Drawing, Scale, write_picture
@@ -44,6 +45,7 @@ class Rehearsed:
         progress: Callable[[str], None] | None = None,
     ) -> "Rehearsed":
         """Play. rows: of a random part of the rows; default: all of them. Raises as `rehearsed` does."""
+        two_classes(schema.label, "a rehearsed attack")
         usable = int(records.usable.sum())
         if rows is not None and rows < usable:
             records = part_of(records, rows, random)

@@ -17,6 +17,7 @@ import pytest
 import typer
 
 from dpcore.accounting.filters import NO_LOSS, PrivacyLimit
+from dpcore.estimators import additive
 from dpcore.estimators.conjunction import rows_needed
 from dpcore.estimators.private_newton import USUAL, PrivateNewton
 from dpcore.predicates import notation
@@ -87,7 +88,7 @@ def table(first_column: str) -> list[list[str]]:
 def test_every_predicate_that_is_shown_can_be_written():
     shown = [text for row in table("write") for text in re.findall(r"`([^`]+)`", row[0])]
     written = [text for text in shown if re.search(r"[xyz]\[|y .=|true|false", text)]
-    assert len(written) == 13
+    assert len(written) == 14
     for text in written:
         assert parse(to_text(parse(text))) == parse(text)
 
@@ -127,8 +128,9 @@ def test_the_table_of_learners_that_ask_is_theirs():
         options = dict(re.findall(r"`([a-z_]+)`(?: ([0-9.]+[0-9]|[0-9]))?", words))
         assert {*options, "part"} == set(parameters)
         for option, default in options.items():
-            # newton's depend on the label: the first number is that of two classes.
-            usual = getattr(USUAL, option, None) if parameters[option] is None else parameters[option]
+            # newton's and additive's depend on the label: the first number is that of two classes.
+            of_two = getattr(additive, option.upper(), None) if name == "additive" else getattr(USUAL, option, None)
+            usual = of_two if parameters[option] is None else parameters[option]
             assert not default or float(default) == usual, (name, option)
 
 

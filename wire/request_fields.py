@@ -372,8 +372,9 @@ class AskOptions(AskedTerms, Following):
 
 ESTIMATOR_HELP = (
     "On a release of rados or moments: mean-variance; of rados: radoboost, radoboost-l1, -l2, -linf, -slope; of "
-    "moments: moments-discriminant. By queries: newton, additive, logistic-gd, hinge-gd, logistic-regression, "
-    "linear-regression, naive-bayes, conjunction, decision-stump, decision-list, kearns-list, point, "
+    "moments: moments-discriminant, linear (a number). By queries: newton, additive, logistic-gd, hinge-gd, "
+    "logistic-regression, linear-regression, "
+    "naive-bayes, conjunction, decision-stump, decision-list, kearns-list, point, "
     "threshold."
 )
 USUAL_ESTIMATOR = "mean-variance"

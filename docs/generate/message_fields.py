@@ -88,15 +88,16 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
     "RealTest": {"query": "feature bound"},
     "AffineForm": {"query": "coordinates weights constant"},
     "ClippedForm": {"query": "form scale"},
+    "LabelShare": {},
     "Operands": {"query": "places"},
     "PredicateNode": {
         "query": "constant label_is_positive label_class flag equals at_least above non_negative clipped complement "
-        "all_of any_of"
+        "all_of any_of label_at_least label_above label_share"
     },
     "LaplaceShare": {"query": "scale shares"},
     "LocalResponse": {"query": "epsilon"},
     "StatisticQuery": {"query": "nodes predicates share_sigma laplace local"},
-    "GradientQuery": {"query": "loss theta clip share_sigma basis"},
+    "GradientQuery": {"query": "loss theta clip share_sigma basis interval_weight"},
     "SealedSeed": {"seed": "party seed"},
     "Binding": {"seed": "seeds commitment", "query": "opening_key"},
     "HeldBack": {"query": "share part pieces piece"},

@@ -3,8 +3,10 @@
 A `NumberMoments` release gives b = sum_i t_i x_i + noise, S = sum_i x_i x_i^T + noise and q = sum_i t_i^2 + noise.
 
 1. S is replaced by A as in dpcore.estimators.moments_discriminant: its eigenvalues are raised by what noise hides.
-2. theta = A^-1 b, a ridge regression whose penalty is largest where the noise is.
-3. The residual variance (q - theta . b) / m and R^2 follow from the same sums.
+2. With a bias, t is first centred: c = b - mean S_bias with the mean of t and the bias's row of S. Otherwise the ridge
+   would shrink the mean too, and slopes would make up for it.
+3. theta = A^-1 c, a ridge regression whose penalty is largest where the noise is, and the mean is added to its bias.
+4. The residual variance (q - m mean^2 - c . A^-1 c) / m and R^2 follow from the same sums.
 """
 
 from typing import ClassVar, Self
@@ -36,6 +38,8 @@ class LinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # u
 
     measured_labels: ClassVar[bool] = True
     """Whether it learns labels that are numbers or counts."""
+    exposures: ClassVar[bool] = False
+    """Whether it learns counts over an exposure."""
     class_labels: ClassVar[bool] = False
     """Whether it learns labels of classes."""
     event_times: ClassVar[bool] = False
@@ -61,19 +65,14 @@ class LinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # u
         self.n_features_in_ = len(theta)
         self.theta_, self.coef_, self.intercept_ = theta, theta.copy(), 0.0
 
-    def decision_function(self, X: ArrayLike) -> Vector:
-        """The score theta . x of each row, (rows,). Raises as scikit-learn."""
+    def predict(self, X: ArrayLike) -> Vector:
+        """The scores theta . x, (rows,): labels in the units of `fit`, or t after a release. Raises as scikit-learn."""
         if not hasattr(self, "theta_"):
-            raise NotFittedError(
-                f"this {type(self).__name__} has no theta_: fit it to rows, a release or answers first"
-            )
+            name = type(self).__name__
+            raise NotFittedError(f"this {name} has no theta_: fit it to rows, a release or answers first")
         rows = validate_data(self, X, dtype=np.float64, reset=False)
         predicted: Vector = rows @ self.coef_ + self.intercept_
         return predicted
-
-    def predict(self, X: ArrayLike) -> Vector:
-        """The predicted labels (rows,), in the units of `fit`, or t after a release. Raises as scikit-learn."""
-        return self.decision_function(X)
 
 
 class LeastSquares(LinearRegressor):
@@ -97,7 +96,7 @@ class LeastSquares(LinearRegressor):
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to the exact moments of rows, for comparison; returns self."""
+        """Fit to the exact moments of rows, for comparison, not private; returns self."""
         rows, labels = self._rows(X, y)
         self._check()
         moments = exact_moments(rows, labels)
@@ -129,26 +128,36 @@ def exact_moments(rows: Matrix, labels: Vector) -> NumberMoments:
 
 
 def solve(moments: NumberMoments, shrinkage: float) -> Vector:
-    """Theta (d,): the module's steps 1 and 2."""
+    """Theta (d,): the module's steps 1 to 3."""
     values, vectors = np.linalg.eigh(moments.product_sum)
     raised = raise_eigenvalues(values, moments.product_noise, shrinkage)
     # Without noise a direction in which the rows do not vary is left out, as in the pseudo-inverse.
     floor = moments.d * np.finfo(np.float64).eps * float(raised.max())
     inverses = np.where(raised > floor, 1.0 / np.maximum(raised, max(floor, np.finfo(np.float64).tiny)), 0.0)
-    theta: Vector = vectors @ (inverses * (vectors.T @ moments.label_sum))
+    mean, centred = _centred(moments)
+    theta: Vector = vectors @ (inverses * (vectors.T @ centred))
+    theta[-1] += mean
     return theta
+
+
+def _centred(moments: NumberMoments) -> tuple[float, Vector]:
+    """The mean of t, and c (d,): the module's step 2; 0 and b without a bias."""
+    if not moments.bias:
+        return 0.0, moments.label_sum
+    mean = float(moments.label_sum[-1]) / moments.rows
+    return mean, moments.label_sum - mean * moments.product_sum[-1]
 
 
 def residuals(moments: NumberMoments, theta: Vector) -> tuple[float, float]:
     """The residual variance of t under the theta of `solve`, and R^2; both are noisy.
 
-    With theta = A^-1 b it is (q - theta . b) / m, in which no product with noise is squared. At least `_LEAST_RESIDUAL`
-    of the variance of t: less cannot be told from noise.
+    No product with noise is squared. At least `_LEAST_RESIDUAL` of the variance of t: less cannot be told from noise.
     """
     m = float(moments.rows)
-    mean = float(moments.label_sum[-1]) / m if moments.bias else 0.0
+    mean, centred = _centred(moments)
     variance = max(moments.square_sum / m - mean**2, _LEAST)
-    left = float(moments.square_sum - theta @ moments.label_sum) / m
+    explained = float(theta @ centred) - (mean * float(centred[-1]) if moments.bias else 0.0)
+    left = variance - explained / m
     least = _LEAST_RESIDUAL if moments.sum_noise else 0.0
     residual = min(max(left, least * variance, _LEAST * variance), variance)
     return residual, 1.0 - residual / variance

@@ -1,14 +1,17 @@
 """Numbers and counts in a few rounds: noisy moments once, then noisy gradients in whitened coordinates.
 
 Of a number the gradient is that of least squares, of a count that of a Poisson regression with the logarithm as link
-and an exposure as offset. The first release gives the start, and how large residuals are: by that gradients are
-clipped, so that noise is as small as what it hides. The rounds are those of dpcore.estimators.private_newton; the
-curvature of a record in a whitened direction is 1 for a number, and about the mean of the label for a count.
+and an exposure as offset.
 
-Clipping moves the rate of counts: the largest counts are far above it, so they lose most. The intercept is corrected at
-the end. Without exposures the mean of exp(theta . x) follows from the moments, as if theta . x were normal, and that of
-the label is released with them. With exposures the last round has a clip that is several times as wide, and its
-intercept says by how much the two means differ.
+The first release gives the start, and how large residuals are: by that gradients are clipped, so that noise is as small
+as what it hides. The rounds are those of dpcore.estimators.private_newton; the curvature of a record in a whitened
+direction is 1 for a number, and in proportion to the mean of the label for a count.
+
+Clipping moves the rate of counts, because the largest counts lose most, so the intercept is corrected at the end:
+
+- Without exposures by the moments: they show the mean of the label, and that of exp(theta . x) as if theta . x were
+  normal.
+- With exposures by the last round, whose clip is several times as wide: its intercept shows by how much both differ.
 """
 
 from collections.abc import Callable
@@ -21,7 +24,7 @@ from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
 from dpcore.estimators.least_squares import residuals, solve
 from dpcore.estimators.oracle import GradientEstimate, NumberOracle
 from dpcore.estimators.whitened_rounds import Seen, Whitening, bounded_step, clip_of, root
-from dpcore.numbers.fixed_point import Vector
+from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.rados.distribution import NumberMoments
 from dpcore.records.features import Count, measured
 from dpcore.records.losses import LossName
@@ -138,9 +141,7 @@ class _Counts:
         half, rate = self.label.upper / 2.0, self._mean
         residual = max(float(np.sqrt(variance)) * half, float(np.sqrt(rate)))
         rounds = _Rounds(self.oracle, self.settings, self.moments, "poisson", residual, _CURVATURE_OF_COUNTS * rate)
-        start = linear * half / rate
-        start[-1] = 0.0
-        start[-1] = np.log(rate) - start @ self._means
+        start = self._start(linear * half / rate, half / rate, rounds.whitening.basis.matrix)
         has_exposure = self.label.exposure is not None
         theta, refusal = rounds.theta(start, self.settings.rounds - 1 - has_exposure, _short_step)
         if not has_exposure:
@@ -148,6 +149,19 @@ class _Counts:
         if refusal is None:
             theta, refusal = self._by_a_wide_round(rounds, theta)
         return theta, len(rounds.seen) + (refusal is None), refusal
+
+    def _start(self, slopes: Vector, factor: float, basis: Matrix) -> Vector:
+        """Where the rounds start: slopes (d,) without their noise, and the intercept for the mean of the counts.
+
+        Slopes for the logarithm of a rate are those of t times `factor`, and so is their noise: P b / m has the
+        variance trace(P P^T) (sum_noise / m)^2. They are shortened by what it explains, as by James and Stein.
+        """
+        slopes = np.append(slopes[:-1], 0.0)
+        length = float(np.square(np.linalg.solve(basis.T, slopes)).sum())
+        noise = float(np.square(basis).sum()) * (factor * self.moments.sum_noise / self.moments.rows) ** 2
+        start: Vector = slopes * (max(0.0, 1.0 - noise / length) if length else 0.0)
+        start[-1] = np.log(self._mean) - start @ self._means
+        return start
 
     @property
     def _mean(self) -> float:

@@ -107,6 +107,10 @@ class NumberMomentsQuery(LabelMomentsQuery):
         """Number of values: d + 1 + d(d + 1)/2, one fewer with a bias."""
         return super().length(d) + 1
 
+    def sum_unit(self, fraction_bits: int) -> float:
+        """See `MomentsQuery`: labels have the same fraction bits as records."""
+        return float(np.ldexp(1.0, -2 * fraction_bits)) / self.edge_multiplier
+
     def _largest_value(self, one: int) -> int:
         """See `MomentsQuery`."""
         return max(super()._largest_value(one), self.edge_multiplier * one * one, self._square_weight * one * one)

@@ -92,6 +92,10 @@ class MomentsQuery(QueryKind):
         noise = self.shares.tail_bound(limits.parties, self.length(limits.d))
         return limits.rows * self._largest_value(one) + noise
 
+    def sum_unit(self, fraction_bits: int) -> float:
+        """What one unit of a sent sum of edges is, in real units."""
+        return math.ldexp(1.0, -fraction_bits) / self.edge_multiplier
+
     def _largest_value(self, one: int) -> int:
         """The largest magnitude of a value that a record adds. one: 2^fraction_bits."""
         return max(self.edge_multiplier * one, PRODUCT_WEIGHT * one * one)

@@ -175,7 +175,7 @@ def noise_of(plan: Plan) -> Noise:
         units = shares.deviation(query.max_parties)
     products = None
     if isinstance(query.kind, MomentsQuery):
-        noise_sd = math.ldexp(units, -bits) / query.kind.edge_multiplier
+        noise_sd = units * query.kind.sum_unit(bits)
         products = math.ldexp(units, -2 * bits) / SQUARE_WEIGHT
         spread = math.sqrt(rows)
     else:
@@ -241,7 +241,7 @@ def moments_signal(kind: MomentsQuery, d: int, fraction_bits: int, *, rows: int,
     is no longer than R, so a coordinate is at most R, a square at most R^2 and a product at most R^2 / 2.
     """
     sigma, longest = kind.shares.deviation(parties), float(kind.clip.norm_bound)
-    edge, product = math.ldexp(sigma, -fraction_bits) / kind.edge_multiplier, math.ldexp(sigma, -2 * fraction_bits)
+    edge, product = sigma * kind.sum_unit(fraction_bits), math.ldexp(sigma, -2 * fraction_bits)
     found = [(edge, min(1.0, longest))]
     if d > 1:
         found.append((product / PRODUCT_WEIGHT, min(1.0, longest**2 / 2.0)))

@@ -11,6 +11,7 @@ from dpcore.attacks.release import chosen
 from dpcore.declared import declarations, first_changed, names_of
 from dpcore.errors import ConfigurationError
 from dpcore.randomness.sources import SeededRandom
+from dpcore.records.features import two_classes
 from parties.rehearsal import Rehearsed
 from radobase.schema_files import load_schema
 from radofed.simulation.simulate_options import SimulateOptions
@@ -44,6 +45,7 @@ def attacked(options: SimulateOptions, note: Callable[[str], None]) -> Rehearsed
         schema=None if options.schema is None else load_schema(options.schema),
         group_column=partition.column,
     )
+    two_classes(table.schema.label, "a rehearsed attack")
     for sentence in table.notes:
         note(sentence)
     positive, generator = table.records.labels > 0, np.random.default_rng(options.seed)

@@ -207,7 +207,9 @@ def named_estimators(
         if name in (LOGISTIC, MAJORITY, POOLED):
             raise ConfigurationError(f"{name!r} is always measured: leave it out, or give your estimator another name")
         fits = any(callable(getattr(estimator, way, None)) for way in _WAYS)
-        if not (fits and isinstance(estimator, Estimator)):
+        # A regression has no decisions, and scikit-learn wants none of it.
+        scores = isinstance(estimator, Estimator) or not getattr(estimator, "class_labels", True)
+        if not (fits and scores):
             raise ConfigurationError(
                 f"{name!r} is not an estimator: give decision_function and fit_queries, fit_release, fit_moments or fit"
             )

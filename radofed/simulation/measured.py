@@ -128,7 +128,8 @@ def _measured(name: str, estimator: Any, fold: Fold, label: Any) -> MeasuredRow:
         waited = fold.oracles.seconds(name) if sees == "answers" and fold.oracles is not None else 0.0
         seconds = time.perf_counter() - begin - waited
         rows = without_bias(fold.test, fold) if sees == "rows" else fold.test
-        scores = np.asarray(estimator.decision_function(rows), dtype=np.float64)
+        of_rows = getattr(estimator, "decision_function", None) or estimator.predict
+        scores = np.asarray(of_rows(rows), dtype=np.float64)
     if scores.shape != (len(fold.test_labels),) or not np.isfinite(scores).all():
         raise SimulationError(f"estimator {name!r} gave no finite number for each row of fold {fold.number}")
     predicted = np.exp(np.minimum(scores, 100.0)) if link_of(name, label) == "log" else scores

@@ -12,8 +12,8 @@ from typing import Any, Literal, Protocol
 
 from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.estimators.additive import STRAIGHT
+from dpcore.numbers.rationals import exact
 from dpcore.queries.statement import PrivacyStatement
-from radobase.options import exact
 from radobase.presentation.svg import SORTS, Plot, Scale, check_picture, write_picture
 from radobase.presentation.words import counted
 from radobase.printing import amount
@@ -428,7 +428,9 @@ def error_curves(
 
     Raises what `simulated` raises at `first`; another epsilon that raises an error of this project's is left out.
     """
-    results, left_out = {first: simulated(first)}, {}
+    results, left_out = {first: simulated(first)}, dict[Fraction, str]()
+    if not all(isinstance(each, Summary) for each in results[first].summaries):
+        raise ConfigurationError("a picture is of the error of classes, and the label has none: leave the picture out")
     for epsilon in epsilons:
         if epsilon == first:
             continue

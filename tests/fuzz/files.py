@@ -17,10 +17,12 @@ from coordinator.membership import Membership
 from coordinator.store import Store
 from coordinator.uploads import SpoolDamagedError, UploadSpool
 from dpcore.errors import RadofedError
+from dpcore.evaluation.descriptive.description import Describe
 from dpcore.evaluation.evaluation import Evaluation
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.randomness.sources import SystemRandom
 from dpcore.records.feature_map import FeatureMap
+from learner import inquiries
 from learner import model as models
 from learner import release as releases
 from learner.accepted_parties import AcceptedParties, parties_toml
@@ -48,6 +50,7 @@ from radobase.logs import Log
 from radobase.metrics import Reason, readiness_to_dict
 from radobase.reading import parse_json, read_text
 from radobase.schema_files import load_feature_map, load_schema
+from radobase.tables.recoding import load_recode
 from radobase.watch_server import LIMIT_BYTES as PROBE_LIMIT_BYTES
 from radobase.watch_server import Health
 from radofed import node_config, provision
@@ -85,6 +88,20 @@ product = ["b", "smoker"]
 """
 FEDERATION_KEY = world.KEYS["federation"].public_bytes
 MEBIBYTE = 1 << 20
+
+
+RECODE = """[columns.smoker]
+column = "raucht"
+cells = { "ja" = "yes", "nein" = "no", "?" = "" }
+[columns.age]
+factor = 0.1
+offset = 1
+"""
+
+
+def read_recode(path: Path) -> None:
+    """A recode that is read says the same each time."""
+    assert len(load_recode(path, STAYS).digest) == len(load_recode(path, STAYS).digest) == 32
 
 
 def read_map(path: Path) -> None:
@@ -168,6 +185,11 @@ def model_json() -> dict:
     statement = PrivacyStatement("one record", "record", 1.0, 1e-6, 2.0, None, ("a",), ("w",))
     covariance = np.eye(SCHEMA.d) / 3
     return Model(np.arange(SCHEMA.d) / 7, SCHEMA, "newton", bytes(32), statement, covariance=covariance)._to_json()
+
+
+def inquiry_json() -> dict:
+    asked = Describe(columns=("age",), by='x["age"] >= 65', edges={"age": (20.0, 60.0)})
+    return {"format": inquiries.FORMAT, "format_version": inquiries.FORMAT_VERSION, **asked.to_dict()}
 
 
 def evaluation_json() -> dict:
@@ -465,12 +487,17 @@ def targets() -> list[Target]:
                texts_near([PARTIES_TEXT], words), 256 << 10, ()),
         Target("schema-file", InFile("schema-file", "schema.toml", load_schema), texts_near([SCHEMA.to_toml()]),
                MEBIBYTE, ("radobase.reading.read_text",)),
+        Target("recode-toml", InFile("recode", "recode.toml", read_recode), texts_near([RECODE], ["factor = 0"]),
+               MEBIBYTE, ("radobase.tables.recoding._RECODE",)),
         Target("feature-map-toml", InFile("feature-map", "map.toml", read_map),
                texts_near([MAP], ['product = ["b", "b"]', "centre = [1]"]),
                MEBIBYTE, ("radobase.schema_files._MAP",)),
         Target("journal", InFile("journal", "journal", lambda path: SessionSource(None, path)),
                json_octets([journal]), 4 * MEBIBYTE,
                ("learner.journal._JOURNAL", "radobase.reading.parse_json")),
+        Target("inquiry", InFile("inquiry", "ab.inquiry.json", lambda path: inquiries.load_inquiry(
+               path.with_name("ab"))),
+               json_octets([inquiry_json()]), MEBIBYTE, ("learner.inquiries._FILE",)),
         Target("training", InFile("training", "newton-1.training", read_training), json_octets([training]), MEBIBYTE,
                ("radofed.console.learner.trainings._FILE",)),
         Target("release-json", InFile("release", beside_array, read_release, seal_release),

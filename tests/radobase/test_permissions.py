@@ -29,6 +29,7 @@ OTHERS = {
     "coordinator.uploads._CHUNK": "its hash is in the coordinator's store",
     "coordinator.status._ADDRESS": "a command prints it; a node that answers there needs the coordinator's key",
     "coordinator.store._STORE": "made by Store, which checks the file",
+    "learner.inquiries._FILE": "says how an answer of the learner's own is read; it must fit what was signed and asked",
     "learner.model._MODEL": "a model that was given: not the node's, and shared as its owner likes",
     "learner.release._FIELDS": "signed by the cohort; Release.verify",
     "learner.release._ARRAY": "its digest is among the fields",

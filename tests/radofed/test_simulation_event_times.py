@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpcore.errors import ConfigurationError, DataError
-from radofed.simulation.run import simulate
+from radofed.simulation.entry import simulate
 
 ROWS = 3_000
 

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from dpcore.errors import ConfigurationError, DataError
-from dpcore.records.features import Count, Number, RealFeature
+from dpcore.records.features import Count, Label, Number, RealFeature
 from dpcore.records.schema import Schema
+from learner.requests import MomentsRequest
 from radofed.cli.entry_point import run
+from radofed.simulation.entry import simulate
 from radofed.simulation.oracles import simulated_federation
-from radofed.simulation.run import simulate
 
 ROWS = 4000
 
@@ -74,6 +75,8 @@ def test_a_count_is_measured_beside_the_pooled_poisson_regression(visits):
 def test_an_exposure_explains_more(visits):
     label = Count(column="visits", upper=40, exposure="years", exposure_lower=0.25, exposure_upper=4.0)
     schema = Schema(name="visits", label=label, features=(RealFeature(name="a", lower=0.0, upper=10.0),))
+    with pytest.raises(ConfigurationError, match="linear takes no exposure"):
+        simulated(visits, "linear", schema=schema)
     results = simulated(visits, "newton", schema=schema, epsilon="10")["results"]
     assert results["newton"]["deviance_explained_mean"] > 0.9 * results["pooled"]["deviance_explained_mean"]
 
@@ -105,6 +108,33 @@ def test_the_command_prints_the_measure_and_its_json(wages, capsys):
 def test_what_has_no_numbers_is_refused(wages, estimators, options, says):
     with pytest.raises(ConfigurationError, match=says):
         simulated(wages, estimators, label="wage", target="number", **options)
+
+
+def test_attacks_epochs_and_pictures_of_errors_are_of_classes(wages, tmp_path, capsys):
+    label = Number(column="wage", lower=1.0, upper=10_000.0, log=True, missing="zero-vector")
+    schema = Schema(name="w", label=label, features=(RealFeature(name="a", lower=0.0, upper=10.0),))
+    (tmp_path / "schema.toml").write_text(schema.to_toml())
+    given = ["--data", str(wages), "--schema", str(tmp_path / "schema.toml"), "--parties", "3", "--epsilon", "1"]
+    for more, says in (
+        (["--attack", "all"], "a rehearsed attack needs a label of two classes"),
+        (["--epochs", "3"], "a simulation over epochs needs a label of two classes"),
+        (
+            ["--picture", str(tmp_path / "x.svg"), "--workers", "0", "--folds", "2"],
+            "is of the error of classes",
+        ),
+    ):
+        assert run(["simulate", *given, *more]) != 0
+        assert says in capsys.readouterr().err
+
+
+def test_a_plan_states_the_noise_in_the_label_s_unit():
+    """The noise on a sum of t x is that of moments of edges, as the squares cost nothing."""
+    features = (RealFeature(name="a", lower=0.0, upper=10.0),)
+    label = Number(column="wage", lower=1.0, upper=10_000.0)
+    schemas = [Schema(name="w", label=each, features=features) for each in (label, Label(column="y", positive=("1",)))]
+    planned = [MomentsRequest(schema, epsilon=Fraction(1)).kind(2, ()) for schema in schemas]
+    number, edges = (kind.share_sigma * kind.sum_unit(10) for kind in planned)
+    assert number == pytest.approx(edges, rel=0.1)
 
 
 def test_linear_learns_no_classes(tmp_path):
