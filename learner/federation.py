@@ -564,10 +564,16 @@ class BudgetedOracle(Inquiring):
         norm_bound: Fraction | None = None,
         edge_weight: Fraction | None = None,
         feature_map: FeatureMap | None = None,
+        products_of_each_class: bool = False,
     ) -> ClassMoments:
         """See dpcore.estimators.oracle.ClassOracle."""
         several_classes(self.schema.label, "a sum for each class")
-        options = {"feature_map": feature_map, "norm_bound": norm_bound, "edge_weight": edge_weight}
+        options = {
+            "feature_map": feature_map,
+            "norm_bound": norm_bound,
+            "edge_weight": edge_weight,
+            "products_of_each_class": products_of_each_class,
+        }
         found: ClassMoments = self._moments(ClassMomentsQuery, part, options)
         return found
 

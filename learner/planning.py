@@ -25,7 +25,7 @@ from radobase.printing import amount, json_text
 from wire.binding import Binding, OpeningSecret
 from wire.envelopes import KEY_BYTES, Envelope, sha256
 from wire.query import MAX_QUERY_BYTES, OWN_FEATURES, Feature, PaillierKey, Query, features_of, setting_of
-from wire.query_kinds import AnyKind
+from wire.query_kinds import AnyKind, has_class_products
 from wire.roster import Member, Roster
 
 EPOCH_WORDS = (
@@ -183,6 +183,7 @@ def plan_query(
     cohorts = Cohorts(cohort_min, cohort_min - colluders, max_parties) if max_parties <= MOST_PARTIES else None
     kind, noise_note = _following(kind, request, cohorts, understood)
     features = [Feature.QUESTION] * question + [Feature.COHORT_NOISE] * (kind.cohorts is not None)
+    features += [Feature.CLASS_PRODUCTS] * has_class_products(kind)
     if request.epoch is not None and not kind.takes_parts:
         # What they state is about all rows, and this kind's cost depends on how many there are.
         stated = ()

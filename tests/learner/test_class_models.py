@@ -113,6 +113,11 @@ def test_more_rounds_move_the_model_closer_to_the_pooled_regression(memory):
     later = PrivateNewton(rounds=8).fit_queries(Federation(memory, SCHEMA).within(*strong))
     assert later.rounds_done_ == 8
     assert away(later) < 0.6 * away(first)
+    other = Federation(memory, SCHEMA).within(*strong)
+    of_each = other.class_moments(products_of_each_class=True)
+    assert memory.asked[-1].kind.products_of_each_class
+    assert of_each.class_products.sum(axis=0)[:-1] == pytest.approx(of_each.product_sum[:-1])
+    assert away(MeanVariance().fit_moments(of_each)) < 1.2 * away(first)
 
 
 def test_a_model_is_kept_and_predicts_classes(model, tmp_path):
