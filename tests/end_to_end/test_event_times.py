@@ -198,7 +198,9 @@ def test_the_console_shows_the_ratios_of_a_model_and_the_curves_of_a_release(fed
         assert "true instead of false" in text
         assert "rado learner predict" in text
         assert "hazards-1" in sent(caller, "models").text("main")
-        assert "Log-rank with noise" in sent(caller, f"releases/{name}").text("main")
+        text = sent(caller, f"releases/{name}").text("main")
+        assert "Log-rank with noise" in text
+        assert "with the interval of each by itself" in text
 
 
 BAD = [

@@ -28,6 +28,7 @@ from radobase.presentation.page import Document
 from radobase.presentation.svg import Drawing, bars
 from radobase.printing import amount
 from radofed import __version__
+from radofed.console.learner.curves import survival_plot
 from radofed.console.learner.queries import AT_ONCE, page_of
 from radofed.console.learner.trainings import Trainings
 from radofed.console.pages import Answer, File, Goto, Shown, Visit
@@ -242,7 +243,7 @@ def _figures(directory: Path) -> dict[str, Any]:
         found, _ = read_again(directory)
     except RadofedError as error:
         return {"figures": None, "figures_fault": str(error)}
-    return {"figures": found}
+    return {"figures": found, "curves": survival_plot(found)}
 
 
 def _newest(paths: Iterator[Path]) -> list[Path]:
