@@ -98,8 +98,8 @@ class Releases:
         }
         if model.log_hazards is not None:
             command = shlex.join(["rado", "learner", "predict", str(path), "new.csv", "--output", "predicted.csv"])
-            values = {"ratios": ranked_ratios(model), "approximate": APPROXIMATE, "commands": command}
-            return Shown("learner/hazard_model.html", "Model", common | values)
+            own = {"ratios": ranked_ratios(model), "approximate": APPROXIMATE, "commands": command}
+            return Shown("learner/hazard_model.html", "Model", common | own)
         mapped, scores = model.feature_map is not None, model.linear_scores
         values = {
             "rows": []
