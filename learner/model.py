@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from dpcore.errors import DataError, ModelError, RadofedError, ShapeError
 from dpcore.estimators.hazard_scores import restricted_means, survival
-from dpcore.numbers.rationals import exact_number
+from dpcore.numbers.rationals import Exact, exact_number
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.encoding import Change, changes, summed, why_unusable
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import EventTime, Target, event_time, measured, two_classes
 from dpcore.records.schema import Schema
-from learner import export
+from learner import export, model_views
 from learner.score_parts import Explanation, LinearScore, explain
 from learner.scoring import Scoring, scoring_of
 from learner.uncertainty import (
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from dpcore.evaluation.class_evaluation import ClassEvaluation
     from dpcore.evaluation.evaluation import Evaluation
+    from learner.federation import Federation
     from learner.frame_pipeline import Unusable
 
 FORMAT = "radofed-model"
@@ -218,6 +219,41 @@ class Model:
         return explain(self, row, of)
 
     @property
+    def classes(self) -> tuple[str, ...]:
+        """The label's values in the order of `predict_proba`: of two classes the negative one first."""
+        return self.scoring.texts
+
+    def predict(self, data: Any) -> NDArray[Any]:
+        """The predicted label of each row (rows,), in the label's own texts; of a number or a count in its units.
+
+        data: a file's path, an Arrow table or a data frame. A row without a prediction has None, or NaN. Warns and
+        raises as `learner.model.predict` does.
+        """
+        return model_views.labels_of(self, predict(self, data))
+
+    def predict_proba(self, data: Any) -> NDArray[np.float64]:
+        """The probability of each of `classes` for each row, (rows, classes), NaN without a prediction.
+
+        Raises ModelError if the model has none, and as `predict` does.
+        """
+        return model_views.probabilities_of(self, predict(self, data))
+
+    def summary(self) -> str:
+        """What each column adds, in the columns' units, and the privacy statement, as text."""
+        return model_views.summary_of(self)
+
+    def _repr_html_(self) -> str:
+        return model_views.html_of(self)
+
+    def plot(self) -> model_views.Picture:
+        """What each column adds to the score, as a picture that notebooks show. Raises SchemaError without classes."""
+        return model_views.picture_of(self)
+
+    def evaluate(self, federation: "Federation", *, epsilon: Exact, **options: Any) -> Any:
+        """The quality of the model on the rows of a federation: `Federation.evaluate`, which has the options."""
+        return federation.evaluate(self, epsilon=epsilon, **options)
+
+    @property
     def digest(self) -> bytes:
         """32 bytes over everything that is saved, as the file states them."""
         return bytes.fromhex(_digest(self._to_json()))
@@ -243,18 +279,19 @@ class Model:
         """The model in the units of the original columns, as JSON values: `learner.export.to_original_units`."""
         return export.to_original_units(self)
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path | str) -> None:
         """Write the model atomically; an existing file is replaced. Raises ModelError."""
         content = self._to_json()
         content["digest"] = _digest(content)
         try:
-            write_durably(path, (json_text(content, indent=2, allow_nan=False) + "\n").encode())
+            write_durably(Path(path), (json_text(content, indent=2, allow_nan=False) + "\n").encode())
         except OSError as error:
             raise ModelError(f"{path}: cannot be written ({error.strerror}); choose another place") from error
 
     @classmethod
-    def load(cls, path: Path) -> "Model":
+    def load(cls, path: Path | str) -> "Model":
         """Read a model. Raises ModelError if the file is not a model, has an unknown format, or was changed."""
+        path = Path(path)
         content = read_json(path, _MODEL)
         if content.get("format") != FORMAT:
             raise ModelError(f"{path}: not a model of radofed; give the file that `train` wrote")

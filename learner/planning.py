@@ -20,6 +20,7 @@ from dpcore.queries.kind import MAX_VALUES, QueryLimits, fewest_ciphertexts
 from dpcore.queries.statement import cost_of_attempts, unit_of
 from dpcore.randomness.sources import RandomSource, SystemRandom
 from learner.requests import GROWTH, Request
+from radobase.presentation.notebook import fragment
 from radobase.printing import amount, json_text
 from wire.binding import Binding, OpeningSecret
 from wire.envelopes import KEY_BYTES, Envelope, sha256
@@ -98,6 +99,9 @@ class Plan:
         purpose = [purpose_sentence(query.purpose)] if query.purpose else []
         chosen = [self.chosen] if self.chosen else []
         return [what, *chosen, *purpose, *part, size, cohort, *others, *costs, *warnings]
+
+    def _repr_html_(self) -> str:
+        return fragment("Plan", self.sentences())
 
     def _quorum_words(self) -> list[str]:
         wait_s = self.query.quorum_wait_s

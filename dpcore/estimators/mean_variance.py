@@ -199,7 +199,7 @@ class MeanVariance(RadoClassifier):
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """As `RadoClassifier.fit`; of several classes to the exact moments of the rows."""
+        """As `RadoClassifier.fit`, not private; of several classes to the exact moments of the rows."""
         if (several := self._class_rows(X, y)) is None:
             return super().fit(X, y)
         exact = ClassRowOracle(*several, len(self.classes_))

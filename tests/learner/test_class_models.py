@@ -78,7 +78,7 @@ def test_newton_learns_classes_that_parties_have_apart(memory, model):
 
 def test_a_model_of_curves_is_learned_kept_and_predicts(memory, tmp_path):
     options = TrainOptions(to=tmp_path / "model.json", epsilon=BUDGET[0], estimator="additive", rounds=6)
-    trained = AskedTraining.of("additive", options, SCHEMA).run(memory)
+    trained = AskedTraining.of("additive", options, SCHEMA).run(Federation(memory, SCHEMA))
     assert [query.kind.name for query in memory.asked] == ["statistic", "moments", *["gradient"] * 4]
     feature_map = trained.model.feature_map
     assert feature_map is not None

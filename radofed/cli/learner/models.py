@@ -103,6 +103,7 @@ def train(output: Output, options: TrainOptions) -> Result:
 
 def _train_by_queries(output: Output, name: str, options: TrainOptions, file: Path) -> Result:
     """Train the estimator `name` by queries over the schema of a file."""
+    from learner.federation import Federation
     from learner.training import AskedTraining, warning_of
     from radobase.schema_files import load_schema
     from radofed.planning.asked_queries import ask_whole
@@ -114,7 +115,7 @@ def _train_by_queries(output: Output, name: str, options: TrainOptions, file: Pa
         with asked_source(output, replace(options, ask_again=False, reuse=False), None) as source:
             return question_result(*ask_whole(source.session, name, options, schema, options.timeout_s))
     with asked_source(output, options, options.journal or to.with_name(f"{to.name}.journal")) as source:
-        trained = training.run(source)
+        trained = training.run(Federation(source, schema, **training.terms))
     model, found = trained.model, trained.oracle.answers
     answers = len(found)
     rows = max(sum(answer.party_rows.values()) for answer in found)
@@ -228,12 +229,9 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
 def _check_evaluated(model: "Model", options: EvaluateOptions) -> None:
     """Raise ConfigurationError if the error of a number or a count cannot be asked for so."""
     from dpcore.errors import ConfigurationError
+    from learner.learning import check_explained
 
-    if model.link == "log":
-        raise ConfigurationError(
-            "the explained deviance of counts is no sum that can be asked for: measure the model on a table of your "
-            "own, with `rado learner predict`"
-        )
+    check_explained(model)
     if options.would_accept:
         raise ConfigurationError(
             "an evaluation of numbers is one query for moments: ask `rado learner query --would-accept` about that"
