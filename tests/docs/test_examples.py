@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from learner.federation import Federation
-from learner.inquiry_options import CompareOptions, CorrelateOptions, CrosstabOptions, DescribeOptions
 from learner.model import Model
 from learner.release import Release
 from radobase.schema_files import load_feature_map
 from radofed.console.pages import Form
+from radofed.inquiry_options import CompareOptions, CorrelateOptions, CrosstabOptions, DescribeOptions
 from radofed.node_config import PolicyChoices
 from tests.docs.examples import DOCS, assert_says, examples_of, rado
 from tests.federation.processes import ProcessFederation

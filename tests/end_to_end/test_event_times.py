@@ -5,6 +5,7 @@ One party has no smoker, and nobody lives in the east.
 
 import csv
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from parties.data.dataset import load
 from radofed.cli.entry_point import run
 from radofed.node_config import PolicyChoices
 from tests.federation.processes import ProcessFederation, rado
+from tests.radofed.console.consoles import console, sent
+from tests.radofed.console.serving import Caller
 from tests.waiting import HANG_S, wait_until
 
 BORDERS = (1.0, 2.0, 3.0, 4.0)
@@ -178,6 +181,26 @@ def test_what_is_not_about_times_is_refused_before_anything_is_sent(federation, 
         assert run(["learner", *given, "--format", "json"]) in (4, 6)
         assert says in json.loads(capsys.readouterr().out)["error"]["message"]
     assert queries(federation) == before
+
+
+@pytest.mark.more
+def test_the_console_shows_the_ratios_of_a_model_and_the_curves_of_a_release(federation, trained, tmp_path):
+    models = federation.learner.directory / "models"
+    models.mkdir(exist_ok=True)
+    (models / "hazards-1.json").write_bytes(trained[0].read_bytes())
+    asked = ("survival", "--by", "smoker", *asking(federation), "--epsilon", "20")
+    name = Path(rado("learner", *asked)["data"]["release"]).name
+    with console(federation.learner.config, tmp_path / "log") as opening:
+        caller = Caller(opening.link)
+        assert caller.enter() == 303
+        text = sent(caller, "models/hazards-1").text("main")
+        assert "clipped gradients move them away from 1" in text
+        assert "true instead of false" in text
+        assert "rado learner predict" in text
+        assert "hazards-1" in sent(caller, "models").text("main")
+        text = sent(caller, f"releases/{name}").text("main")
+        assert "Log-rank with noise" in text
+        assert "with the interval of each by itself" in text
 
 
 BAD = [

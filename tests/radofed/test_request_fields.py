@@ -13,7 +13,6 @@ import radofed
 from dpcore.declared import declaration, declarations
 from dpcore.errors import ConfigurationError
 from dpcore.paillier import public
-from learner.inquiry_options import CompareOptions, CorrelateOptions, CrosstabOptions, DescribeOptions
 from learner.requests import MomentsRequest, RadosRequest, release_request
 from parties.policy import Policy, PolicyLimits
 from radobase.options import from_texts
@@ -23,6 +22,7 @@ from radofed.cli.learner.models import EvaluateOptions, StatisticOptions
 from radofed.cli.learner.selection import SelectOptions
 from radofed.console.pages import Form
 from radofed.demo.options import DemoCommandOptions
+from radofed.inquiry_options import CompareOptions, CorrelateOptions, CrosstabOptions, DescribeOptions
 from radofed.planning.asked_queries import AskRequest
 from radofed.planning.design_cost import PlanRequest
 from radofed.planning.plan_options import PlanOptions

@@ -3,7 +3,10 @@
 from typing import TYPE_CHECKING
 
 from dpcore.declared import declarations, first_changed
-from learner.inquiry_options import (
+from radobase.printing import columns, in_lines
+from radofed.cli.learner.sessions import asked_federation, question_result
+from radofed.cli.output import Output, Result
+from radofed.inquiry_options import (
     CompareOptions,
     CorrelateOptions,
     CrosstabOptions,
@@ -11,9 +14,6 @@ from learner.inquiry_options import (
     InquiryOptions,
     SurvivalOptions,
 )
-from radobase.printing import columns, in_lines
-from radofed.cli.learner.sessions import asked_federation, question_result
-from radofed.cli.output import Output, Result
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,18 +10,18 @@ from dpcore.errors import ConfigurationError, RadofedError
 from learner.config import LearnerConfig
 from learner.estimators import BY_QUERIES
 from learner.history import LearnerHistory
-from learner.inquiry_options import (
+from learner.progress import advice, party_words, progress_sentence
+from learner.session import Session
+from radobase.failure import Failure
+from radobase.logs import Log
+from radofed.console.pages import Answer, Field, Form, Goto, Shown, Visit
+from radofed.inquiry_options import (
     CompareOptions,
     CorrelateOptions,
     CrosstabOptions,
     DescribeOptions,
     InquiryOptions,
 )
-from learner.progress import advice, party_words, progress_sentence
-from learner.session import Session
-from radobase.failure import Failure
-from radobase.logs import Log
-from radofed.console.pages import Answer, Field, Form, Goto, Shown, Visit
 from radofed.planning.plan_options import PlanOptions
 from wire.request_fields import DESIGNS, OPTIONS, USUAL_DESIGN, AskOptions, QueryOptions, TrainOptions, taken_options
 from wire.status import Phase, QueryStatus

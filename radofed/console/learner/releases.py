@@ -11,6 +11,7 @@ from dpcore.errors import ConfigurationError, RadofedError
 from learner.config import LearnerConfig
 from learner.estimators import FROM_RELEASES, class_of, make_estimator
 from learner.federation import estimates_of
+from learner.hazard_models import APPROXIMATE, ranked_ratios
 from learner.history import RELEASE_NAME_DIGITS
 from learner.inquiries import inquiry_file, read_again
 from learner.model import Model, content_of
@@ -28,6 +29,7 @@ from radobase.presentation.page import Document
 from radobase.presentation.svg import Drawing, bars
 from radobase.printing import amount
 from radofed import __version__
+from radofed.console.learner.curves import survival_plot
 from radofed.console.learner.queries import AT_ONCE, page_of
 from radofed.console.learner.trainings import Trainings
 from radofed.console.pages import Answer, File, Goto, Shown, Visit
@@ -84,15 +86,23 @@ class Releases:
         return Shown("learner/models.html", "Models", values | {"unfinished": self._trainings.unfinished()})
 
     def model(self, visit: Visit) -> Answer:
-        """The coefficients of a model in the units of the columns, or the sizes of its shapes, and its privacy."""
+        """The coefficients of a model in units of the columns, hazard ratios or sizes of shapes, and its privacy."""
         name = visit.path["model"]
         path = self._model_file(name)
         model = Model.load(path)
-        mapped, scores = model.feature_map is not None, model.linear_scores
-        values = {
+        common = {
             "name": name,
             "file": path,
             "model": model,
+            "sentences": model.statement.sentences(),
+            "warning": self._warnings.get(name) or self._trainings.warning(name),
+        }
+        if model.log_hazards is not None:
+            command = shlex.join(["rado", "learner", "predict", str(path), "new.csv", "--output", "predicted.csv"])
+            own = {"ratios": ranked_ratios(model), "approximate": APPROXIMATE, "commands": command}
+            return Shown("learner/hazard_model.html", "Model", common | own)
+        mapped, scores = model.feature_map is not None, model.linear_scores
+        values = {
             "rows": []
             if mapped
             else [
@@ -103,8 +113,6 @@ class Releases:
             "mapped": mapped,
             "bars": _bars_of(model),
             "beside_average": BESIDE_AVERAGE,
-            "sentences": model.statement.sentences(),
-            "warning": self._warnings.get(name) or self._trainings.warning(name),
             "commands": "\n".join(
                 shlex.join(["rado", "learner", *words])
                 for words in (
@@ -113,7 +121,7 @@ class Releases:
                 )
             ),
         }
-        return Shown("learner/model.html", "Model", values)
+        return Shown("learner/model.html", "Model", common | values)
 
     def download(self, visit: Visit) -> Answer:
         """The model's file."""
@@ -236,7 +244,7 @@ def _figures(directory: Path) -> dict[str, Any]:
         found, _ = read_again(directory)
     except RadofedError as error:
         return {"figures": None, "figures_fault": str(error)}
-    return {"figures": found}
+    return {"figures": found, "curves": survival_plot(found)}
 
 
 def _newest(paths: Iterator[Path]) -> list[Path]:
