@@ -84,8 +84,8 @@ def test_training_on_a_release(release, table, name):
     assert (model.estimator, model.schema) == (name, SCHEMA)
     labels = predict(model, table).labels
     assert labels[0] == 1
-    # The l-infinity norm makes all weights equal, which no longer separates these rows.
-    assert labels[3] == -1 or name == "radoboost-linf"
+    # Regularised weights are shorter and more alike, and no longer separate these rows.
+    assert labels[3] == -1 or name.startswith("radoboost-")
 
 
 def test_the_model_is_the_estimators(release):

@@ -134,7 +134,7 @@ def exact_worths(kind, bits, d, places, *, bias):
         x[:, -1] = ONE
     records = Records(x, signs[:, -1].astype(np.int8), np.ones(len(x), dtype=np.bool_))
     values = np.array([kind.sums(row_of(records, place), bits) for place in range(len(x))], dtype=np.float64)
-    return worth_of(sum(ROWS) * values.var(axis=0) / (kind.share_sigma**2 * len(ROWS)), sum(ROWS))
+    return worth_of(sum(ROWS) * values.var(axis=0) / kind.shares.deviation(len(ROWS)) ** 2, sum(ROWS))
 
 
 @pytest.mark.variants(6)

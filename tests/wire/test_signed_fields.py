@@ -59,11 +59,35 @@ def is_valid(payload: bytes) -> bool:
 GONE, MORE = object(), object()
 """In place of a value: the field is unset, or the last entry of a repeated one taken out; a text more is put in."""
 
+FLAGS = {
+    "cohort-noise": lambda m: (m, "noise_of_cohort"),
+    "class-products": lambda m: (m.moments, "products_of_each_class"),
+}
+"""Features whose fields are set if and only if a query names them."""
+
+
+def name_features(message) -> None:
+    """Name the features of the fields that are set, and no others of them."""
+    named = [name for name, place in FLAGS.items() if getattr(*place(message))]
+    features = sorted({*message.features, *FLAGS} - {*FLAGS} | {*named})
+    del message.features[:]
+    message.features.extend(features)
+
+
+def set_fields(message) -> None:
+    """Set the fields of the features that are named, and no others of them."""
+    for name, place in FLAGS.items():
+        if getattr(*place(message)) != (name in message.features):
+            setattr(*place(message), name in message.features)
+
+
 # What follows from another field, and so may have to change with it. Each leaves the field that was changed as it is.
 REPAIRS = (
     lambda _: None,
     lambda m: setattr(m, "honest_parties", m.statistic.laplace.shares or m.honest_parties),
     lambda m: m.statistic.HasField("laplace") and setattr(m.statistic.laplace, "shares", m.honest_parties),
+    name_features,
+    set_fields,
 )
 
 

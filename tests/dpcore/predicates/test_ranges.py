@@ -54,7 +54,6 @@ def test_one_sided_ranges_and_inclusive_ends():
         at_least(0) & at_least(5),
         at_least(5) & ~at_least(5),
         at_least(5) & ~at_least(4),
-        at_least(0) & ~at_least(5) & parse("y == 1"),
         at_least(0) | ~at_least(5),
         NonNegative(Affine((("age", 1), ("hb", 2)))),
         NonNegative(Affine((("age", -1),))),

@@ -92,7 +92,7 @@ def test_a_cell_without_a_class_is_refused_by_default(cell, policy, sentence):
     ("old", "new", "field"),
     [
         ("schema_version = 4", "schema_version = 3", "label.type"),
-        ('type = "classes"', 'type = "number"', "label.type"),
+        ('type = "classes"', 'type = "numbers"', "label.type"),
         ('type = "classes"', 'type = "two-classes"', "label.type"),
         ('["cat", "dog", "eel"]', '["cat"]', "label.values"),
         ('["cat", "dog", "eel"]', '["cat", "cat"]', "label.values"),
