@@ -254,6 +254,20 @@ def infer(
     _check_categories(table, categories, label, left_out)
     for name_of_column in (*label.columns, *left_out):
         seen.pop(name_of_column, None)
+    features = _features(table, seen, categories, bounded, notes)
+    drafted = [each.column for each in features if any(group.bounds is not None for group in each.groups)]
+    notes.insert(0, _privacy_note([column for column in drafted if column not in bounded], bool(bounded)))
+    return Schema(name=name, label=label, features=tuple(features), texts=DRAFTED_TEXTS), notes
+
+
+def _features(
+    table: Table,
+    seen: Mapping[str, Seen],
+    categories: Mapping[str, Sequence[str] | None],
+    bounded: Collection[str],
+    notes: list[str],
+) -> list[Feature]:
+    """The features of the columns that are neither the label's nor left out. Raises ConfigurationError for none."""
     before = len(notes)
     made = (
         draft_category(one, categories[one.name], notes)
@@ -263,7 +277,7 @@ def infer(
     )
     features = [feature for feature in made if feature is not None]
     notes += [f"The frame's index {name!r} is no column." for name in table.index if name not in table.columns]
-    if unnamed := len(table.columns) - len(named):
+    if unnamed := table.columns.count(""):
         notes.append(f"Left out, for want of a header: {amount(unnamed, 'column')}.")
     if not features:
         why = "".join(f"\n  {note}" for note in notes[before:])
@@ -271,9 +285,7 @@ def infer(
             f"{table.path}: no column besides the label can be a feature; correct the table, or write the "
             f"schema by hand{why}"
         )
-    drafted = [each.column for each in features if any(group.bounds is not None for group in each.groups)]
-    notes.insert(0, _privacy_note([column for column in drafted if column not in bounded], bool(bounded)))
-    return Schema(name=name, label=label, features=tuple(features), texts=DRAFTED_TEXTS), notes
+    return features
 
 
 def _label_column(table: Table, given: str | None, left_out: Mapping[str, str], notes: list[str]) -> str:
