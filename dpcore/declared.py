@@ -15,6 +15,7 @@ from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from dpcore.errors import ConfigurationError
+from dpcore.numbers.rationals import exact
 
 Number = int | float | Fraction
 
@@ -108,8 +109,6 @@ class Declaration:
             if value not in self.choices:
                 raise ConfigurationError(f"{self.words} {value!r} is not known: choose {', '.join(self.choices)}")
             return
-        if self.kind is Fraction and not isinstance(value, Fraction):
-            raise ConfigurationError(f"{self.name} must be an exact fraction: write Fraction('1e-6'), not 1e-6")
         if self.kind in (int, float, Fraction):
             self._check_bounds(value)
 
@@ -139,11 +138,18 @@ class Declaration:
 
 @dataclass(frozen=True, kw_only=True)
 class Declared:
-    """Base of dataclasses with declared fields. Raises ConfigurationError if a value is out of its bounds."""
+    """Base of dataclasses with declared fields. Raises ConfigurationError if a value is out of its bounds.
+
+    An exact number may be given as people write it, such as 0.5 or "1e-6".
+    """
 
     def __post_init__(self) -> None:
         for field in declarations(type(self)):
-            field.check(getattr(self, field.name))
+            value = getattr(self, field.name)
+            if field.kind is Fraction and not field.is_list and value is not None:
+                value = exact(value, field.name)
+                object.__setattr__(self, field.name, value)
+            field.check(value)
 
 
 _KNOWN: dict[type[Declared], tuple[Declaration, ...]] = {}

@@ -51,7 +51,7 @@ LOG_ODDS = {
 }
 """Estimators whose scores are log odds under these assumptions."""
 
-LOG_ODDS_OF_CLASSES = {"mean-variance": "its scores are the log odds of Gaussian classes of one covariance"}
+LOG_ODDS_OF_CLASSES = {"mean-variance": "it minimises the multinomial logistic loss of Gaussian classes"}
 """The same of a label of several classes: the softmax of the scores has the classes' probabilities."""
 
 SEVERAL_CLASSES = ("newton", "additive", "mean-variance")

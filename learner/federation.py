@@ -10,10 +10,11 @@ the same steps: it is planned, signed, accepted or refused by each party, charge
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +22,10 @@ from numpy.typing import NDArray
 from dpcore.accounting.local_response import LocalResponse
 from dpcore.accounting.protection import ReleaseCost
 from dpcore.accounting.words import after_attempt, figures
+from dpcore.declared import number_text
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError, RadofedError
 from dpcore.estimators.oracle import WHOLE, GradientEstimate, failure_of
-from dpcore.numbers.rationals import rounded_up
+from dpcore.numbers.rationals import Exact, exact, rounded_up
 from dpcore.predicates.expressions import Constant, Predicate
 from dpcore.predicates.frontend import as_predicate
 from dpcore.predicates.notation import parse
@@ -54,9 +56,13 @@ from dpcore.statistics.adaptive import Adaptive, Way
 from learner.adaptive import Series, premise_of
 from learner.composition import Unanswered, composed_statement, cost_of, rows_of
 from learner.history import AskedBeforeError, NotAskedBeforeError
-from learner.inquiring import Inquiring, InquiringFederation
+from learner.inquiring import Inquiring
+from learner.learning import LearningFederation
+from learner.named_estimates import Asked, NamedEstimates
 from learner.planning import Plan
-from learner.requests import GradientRequest, MomentsRequest, Request, StatisticRequest
+from learner.requests import GradientRequest, MomentsRequest, Request, StatisticRequest, Terms
+from radobase.keywords import check_keywords, knows_keywords
+from radobase.presentation.notebook import fragment
 from radobase.printing import amount
 from wire.errors import WireError, exit_code_of
 from wire.query import Query
@@ -159,31 +165,55 @@ def _cost_of_retry(cost: ReleaseCost, epsilon: Fraction | None) -> str:
     return f"{figure}{budget}"
 
 
-class Federation(InquiringFederation):
+_TERMS = tuple(field.name for field in fields(Terms) if field.name not in ("schema", "delta", "feature_map"))
+
+
+def check_terms(terms: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError if a name is no option of every request."""
+    check_keywords("a federation", terms, _TERMS)
+
+
+class Federation(LearningFederation):
     """A source of answers and its schema.
 
     terms: options of `learner.requests.Terms` for all requests, such as cohort_min.
     """
 
     def __init__(self, source: AnswerSource, schema: Schema, **terms: Any) -> None:
+        check_terms(terms)
         self.source, self.schema, self._terms = source, schema, terms
         self.answers: list[Answer] = []
         self._known: list[Answer] = []
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End it; one of organisations closes its connection."""
+
+    def __repr__(self) -> str:
+        part = "" if self.held_back is None else f", about {self.held_back.words()}"
+        return f"<federation over schema {self.schema.name!r}{part}: {amount(len(self.answers), 'answer')}>"
+
+    @knows_keywords
     def statistic(
         self,
-        queries: Sequence[Predicate | str],
+        queries: Asked,
         *,
         tolerance: float | None = None,
         confidence: float = 0.95,
-        epsilon: Fraction,
-        delta: Fraction = Fraction(1, 10**6),
+        epsilon: Exact,
+        delta: Exact = Fraction(1, 10**6),
         noise_rate: float = 0.0,
         local: bool = False,
-    ) -> Estimates:
+    ) -> NamedEstimates:
         """Estimates of E[phi(x, y)] for a batch of predicates, as one release that costs (epsilon, delta) at most.
 
-        queries: predicates, or their texts. tolerance, confidence, noise_rate: see dpcore.estimators.oracle.Oracle.
+        queries: predicates, or their texts, by name or in a list. tolerance, confidence, noise_rate: see
+        dpcore.estimators.oracle.Oracle.
         delta: 0 uses Laplace noise, any other delta the smaller of Laplace and Gaussian noise for this batch. The cost
         is that under collusion of all but the honest parties; against the learner alone it is smaller. Raises as an
         Oracle does.
@@ -195,19 +225,29 @@ class Federation(InquiringFederation):
             queries, tolerance=tolerance, confidence=confidence, noise_rate=noise_rate, local=local
         )
 
-    def hold_back(self, share: Fraction) -> tuple["Federation", "Federation"]:
+    def hold_back(self, share: Exact) -> tuple["Federation", "Federation"]:
         """Two federations: of the rows that parties do not hold back, for training, and of those that they do.
 
         share: of each party's rows, the same rows at every call with this share. Queries to either cost what queries
         about all rows do. Answers to one count in an adaptive series of the others (`learner.adaptive.Series`). Raises
         PlanError unless the share is an exact fraction between 0 and 1.
         """
+        share = exact(share, "the share that is held back")
         training, held_back = (
             Federation(self.source, self.schema, **{**self._terms, "held_back": HeldBack(share, part)}) for part in Part
         )
         # One learner sees the answers to all of them.
         training._known = held_back._known = self._known  # noqa: SLF001
         return training, held_back
+
+    def with_journal(self, journal: Path) -> "Federation":
+        """A federation that keeps its queries in this file, to continue from. Raises ConfigurationError."""
+        made = getattr(self.source, "with_journal", None)
+        if made is None:
+            raise ConfigurationError("a simulated federation keeps no journal: leave journal out")
+        found = Federation(made(journal), self.schema, **self._terms)
+        found._known = self._known
+        return found
 
     @property
     def known(self) -> Sequence[Answer]:
@@ -220,7 +260,9 @@ class Federation(InquiringFederation):
         found: HeldBack | None = self._terms.get("held_back")
         return found
 
-    def within(self, epsilon: Fraction, delta: Fraction, adaptive: Adaptive | int | None = None) -> "BudgetedOracle":
+    def within(
+        self, epsilon: Exact, delta: Exact = Fraction(1, 10**6), adaptive: Adaptive | int | None = None
+    ) -> "BudgetedOracle":
         """An oracle for one estimator. The composition of its answers is (epsilon, delta)-private.
 
         adaptive: the most statistic questions, if earlier answers may choose them; their tolerances then hold all the
@@ -292,10 +334,9 @@ class BudgetedOracle(Inquiring):
     """A federation within (epsilon, delta): a `dpcore.estimators.oracle.Oracle`."""
 
     def __init__(
-        self, federation: Federation, epsilon: Fraction, delta: Fraction, adaptive: Adaptive | int | None = None
+        self, federation: Federation, epsilon: Exact, delta: Exact, adaptive: Adaptive | int | None = None
     ) -> None:
-        if not (isinstance(epsilon, Fraction) and isinstance(delta, Fraction)):
-            raise ConfigurationError("epsilon and delta must be exact fractions: write Fraction('1e-6'), not 1e-6")
+        epsilon, delta = exact(epsilon, "epsilon"), exact(delta, "delta")
         if epsilon <= 0 or not 0 <= delta < 1:
             raise ConfigurationError(
                 f"epsilon is {epsilon} and delta {delta}: give a positive epsilon and a delta in [0, 1)"
@@ -363,6 +404,17 @@ class BudgetedOracle(Inquiring):
         """Delta of the whole budget."""
         return self._delta
 
+    def __repr__(self) -> str:
+        return f"<{self._words}>"
+
+    def _repr_html_(self) -> str:
+        return fragment("Budget", [self._words])
+
+    @property
+    def _words(self) -> str:
+        budget = f"epsilon {number_text(self._epsilon)} and delta {number_text(self._delta)}"
+        return f"{budget}: {100 * float(self._left):.4g} % of it is left after {amount(len(self.answers), 'answer')}"
+
     @property
     def left(self) -> Fraction:
         """The part of the budget that no query has taken."""
@@ -370,16 +422,33 @@ class BudgetedOracle(Inquiring):
 
     def statistic(
         self,
-        predicates: Sequence[Predicate | str],
+        predicates: Asked,
         *,
-        part: Fraction = WHOLE,
+        part: Exact = WHOLE,
         tolerance: float | None = None,
         confidence: float = 0.95,
         noise_rate: float = 0.0,
         feature_map: FeatureMap | None = None,
         local: bool = False,
+    ) -> NamedEstimates:
+        """See dpcore.estimators.oracle.Oracle; texts are parsed, and a mapping names the answers.
+
+        local: as of `Federation.statistic`, at delta 0.
+        """
+        batch = list(predicates.values()) if isinstance(predicates, Mapping) else predicates
+        found = self._estimates_of(batch, exact(part, "part"), tolerance, confidence, noise_rate, feature_map, local)
+        return NamedEstimates.of(found, predicates, self.answers[-1].statement)
+
+    def _estimates_of(
+        self,
+        predicates: Sequence[Predicate | str],
+        part: Fraction,
+        tolerance: float | None,
+        confidence: float,
+        noise_rate: float,
+        feature_map: FeatureMap | None,
+        local: bool,
     ) -> Estimates:
-        """See dpcore.estimators.oracle.Oracle; texts are parsed. local: as of `Federation.statistic`, at delta 0."""
         plan, correction = self._statistic(
             predicates, part, tolerance, confidence, noise_rate, feature_map, local=local
         )
@@ -398,14 +467,15 @@ class BudgetedOracle(Inquiring):
 
     def planned(
         self,
-        predicates: Sequence[Predicate | str],
+        predicates: Asked,
         *,
-        part: Fraction = WHOLE,
+        part: Exact = WHOLE,
         tolerance: float | None = None,
         confidence: float = 0.95,
     ) -> Plan:
         """The plan of `statistic`. Sends nothing, and takes nothing of the budget."""
-        return self._statistic(predicates, part, tolerance, confidence, 0.0, None)[0]
+        batch = list(predicates.values()) if isinstance(predicates, Mapping) else predicates
+        return self._statistic(batch, exact(part, "part"), tolerance, confidence, 0.0, None)[0]
 
     def _statistic(
         self,
@@ -494,10 +564,16 @@ class BudgetedOracle(Inquiring):
         norm_bound: Fraction | None = None,
         edge_weight: Fraction | None = None,
         feature_map: FeatureMap | None = None,
+        products_of_each_class: bool = False,
     ) -> ClassMoments:
         """See dpcore.estimators.oracle.ClassOracle."""
         several_classes(self.schema.label, "a sum for each class")
-        options = {"feature_map": feature_map, "norm_bound": norm_bound, "edge_weight": edge_weight}
+        options = {
+            "feature_map": feature_map,
+            "norm_bound": norm_bound,
+            "edge_weight": edge_weight,
+            "products_of_each_class": products_of_each_class,
+        }
         found: ClassMoments = self._moments(ClassMomentsQuery, part, options)
         return found
 
@@ -651,7 +727,8 @@ class BudgetedOracle(Inquiring):
             )
         return self._federation.source.plan(request)
 
-    def _answer(self, plan: Plan, part: Fraction) -> Answer:
+    def _answer(self, plan: Plan, part: Exact) -> Answer:
+        part = exact(part, "part")
         # Deducted before the answer is known: parties may have charged a refused attempt.
         self._left -= part
         try:

@@ -1,7 +1,7 @@
 """Inquiries to a federation: each is planned, refused if its budget cannot measure it, and asked as one release."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Any, Protocol, cast
 
@@ -18,7 +18,7 @@ from dpcore.evaluation.descriptive.inquiry import CountsInquiry, Inquiry
 from dpcore.evaluation.descriptive.result import Figure, Result, Table
 from dpcore.evaluation.descriptive.survival import Survival
 from dpcore.evaluation.intervals import CellNoise
-from dpcore.numbers.rationals import upper
+from dpcore.numbers.rationals import Exact, exact, upper
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import Predicate
 from dpcore.queries.moments import MomentsQuery
@@ -29,6 +29,8 @@ from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from dpcore.statistics.accuracy import Estimates, SharedNoise
 from learner.planning import Plan
+from radobase.keywords import knows_keywords
+from radobase.presentation.notebook import fragment
 
 _MADE_UP_ROWS = 4096
 _MADE_UP_BITS = 16
@@ -92,6 +94,10 @@ class PlannedInquiry:
             "expected": expected,
         }
 
+    def _repr_html_(self) -> str:
+        tables = () if self.expected is None else (self.widths(),)
+        return fragment("Plan", self.sentences(), [(each.title, each.header, each.rows) for each in tables])
+
 
 def _written(figure: Figure, width: float) -> str:
     match figure.kind:
@@ -101,6 +107,20 @@ def _written(figure: Figure, width: float) -> str:
             return f"{width:.0f} rows"
         case _:
             return f"{width:.4g}"
+
+
+class ShownResult(Result):
+    """A result that notebooks show as tables."""
+
+    @classmethod
+    def of(cls, result: Result) -> "ShownResult":
+        """The same result."""
+        return cls(**{field.name: getattr(result, field.name) for field in fields(result)})
+
+    def _repr_html_(self) -> str:
+        privacy = [] if self.privacy is None else self.privacy.short_sentences()
+        tables = [(each.title, each.header, each.rows) for each in self.tables]
+        return fragment(self.inquiry, [*self.sentences, *privacy], tables)
 
 
 class PlansInquiries(Protocol):
@@ -132,8 +152,9 @@ class PlansInquiries(Protocol):
         ...
 
 
-def planned_inquiry(inquiry: Inquiry, oracle: PlansInquiries, part: Fraction = WHOLE) -> PlannedInquiry:
+def planned_inquiry(inquiry: Inquiry, oracle: PlansInquiries, part: Exact = WHOLE) -> PlannedInquiry:
     """Plan it; sends nothing. Raises PlanError if the budget cannot measure it, and what planning raises."""
+    part = exact(part, "part")
     inquiry.check(oracle.schema)
     match inquiry:
         case CountsInquiry():
@@ -206,17 +227,17 @@ def _expected(batch: Sequence[Predicate], schema: Schema, noise: SharedNoise, ro
 class Inquiring:
     """The inquiries of an oracle with a budget, each as one release that takes `part` of it."""
 
-    def inquire(self, inquiry: Inquiry, *, part: Fraction = WHOLE) -> Result:
+    def inquire(self, inquiry: Inquiry, *, part: Exact = WHOLE) -> Result:
         """Ask an inquiry, if its budget can measure it.
 
         Raises PlanError before anything is asked if it cannot, and what the oracle raises.
         """
         oracle = cast("Any", self)
         planned_inquiry(inquiry, oracle, part)
-        found = inquiry.ask(oracle, part)
-        return found.with_privacy(oracle.answers[-1].statement)
+        found = inquiry.ask(oracle, exact(part, "part"))
+        return ShownResult.of(found.with_privacy(oracle.answers[-1].statement))
 
-    def planned_inquiry(self, inquiry: Inquiry, *, part: Fraction = WHOLE) -> PlannedInquiry:
+    def planned_inquiry(self, inquiry: Inquiry, *, part: Exact = WHOLE) -> PlannedInquiry:
         """The cost and the expected intervals; sends nothing. Raises as `inquire` does."""
         return planned_inquiry(inquiry, cast("Any", self), part)
 
@@ -227,18 +248,17 @@ class InquiringFederation:
     epsilon, delta: as of `Federation.statistic`. Raises as `Inquiring.inquire` does, and ConfigurationError.
     """
 
-    def inquire(self, inquiry: Inquiry, *, epsilon: Fraction, delta: Fraction = Fraction(1, 10**6)) -> Result:
+    def inquire(self, inquiry: Inquiry, *, epsilon: Exact, delta: Exact = Fraction(1, 10**6)) -> Result:
         """Ask an inquiry, if its budget can measure it."""
         found: Result = cast("Any", self).within(epsilon, delta).inquire(inquiry)
         return found
 
-    def planned_inquiry(
-        self, inquiry: Inquiry, *, epsilon: Fraction, delta: Fraction = Fraction(1, 10**6)
-    ) -> PlannedInquiry:
+    def planned_inquiry(self, inquiry: Inquiry, *, epsilon: Exact, delta: Exact = Fraction(1, 10**6)) -> PlannedInquiry:
         """The cost and the expected intervals; sends nothing."""
         found: PlannedInquiry = cast("Any", self).within(epsilon, delta).planned_inquiry(inquiry)
         return found
 
+    @knows_keywords
     def describe(
         self,
         columns: Sequence[str] = (),
@@ -249,8 +269,8 @@ class InquiringFederation:
         levels: Sequence[float] = USUAL_LEVELS,
         confidence: float = 0.95,
         together: bool = False,
-        epsilon: Fraction,
-        delta: Fraction = Fraction(1, 10**6),
+        epsilon: Exact,
+        delta: Exact = Fraction(1, 10**6),
     ) -> Result:
         """Rows, missing cells, means, standard deviations, quantiles and shares of columns, also by group.
 
@@ -263,6 +283,7 @@ class InquiringFederation:
         )  # fmt: skip
         return self.inquire(asked, epsilon=epsilon, delta=delta)
 
+    @knows_keywords
     def crosstab(
         self,
         down: str,
@@ -271,13 +292,14 @@ class InquiringFederation:
         edges: Edges | None = None,
         confidence: float = 0.95,
         together: bool = False,
-        epsilon: Fraction,
-        delta: Fraction = Fraction(1, 10**6),
+        epsilon: Exact,
+        delta: Exact = Fraction(1, 10**6),
     ) -> Result:
         """Counts and shares of two columns or predicates, a test of independence, and of 2 x 2 cells an odds ratio."""
         asked = Crosstab(down=down, across=across, edges=edges or {}, confidence=confidence, together=together)
         return self.inquire(asked, epsilon=epsilon, delta=delta)
 
+    @knows_keywords
     def compare(
         self,
         column: str,
@@ -287,8 +309,8 @@ class InquiringFederation:
         edges: Edges | None = None,
         confidence: float = 0.95,
         together: bool = False,
-        epsilon: Fraction,
-        delta: Fraction = Fraction(1, 10**6),
+        epsilon: Exact,
+        delta: Exact = Fraction(1, 10**6),
     ) -> Result:
         """Differences of means, or of shares, between each group and the reference, by default the last one."""
         asked = Compare(
@@ -296,6 +318,7 @@ class InquiringFederation:
         )
         return self.inquire(asked, epsilon=epsilon, delta=delta)
 
+    @knows_keywords
     def survival(
         self,
         *,
@@ -303,13 +326,14 @@ class InquiringFederation:
         edges: Edges | None = None,
         confidence: float = 0.95,
         together: bool = False,
-        epsilon: Fraction,
-        delta: Fraction = Fraction(1, 10**6),
+        epsilon: Exact,
+        delta: Exact = Fraction(1, 10**6),
     ) -> Result:
         """Survival curves, medians and restricted means of a label that is a time to an event, by group, and a test."""
         asked = Survival(by=by, edges=edges or {}, confidence=confidence, together=together)
         return self.inquire(asked, epsilon=epsilon, delta=delta)
 
+    @knows_keywords
     def correlate(
         self,
         columns: Sequence[str] = (),
@@ -317,8 +341,8 @@ class InquiringFederation:
         components: int = 2,
         confidence: float = 0.95,
         together: bool = False,
-        epsilon: Fraction,
-        delta: Fraction = Fraction(1, 10**6),
+        epsilon: Exact,
+        delta: Exact = Fraction(1, 10**6),
     ) -> Result:
         """Correlations and principal components of numbers, booleans and the label; columns: empty for all of them."""
         asked = Correlate(columns=tuple(columns), components=components, confidence=confidence, together=together)

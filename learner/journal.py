@@ -92,6 +92,19 @@ class SessionSource:
         self._unopened: list[bytes] = []
         self._warned: set[str] = set()
 
+    def with_journal(self, journal: Path) -> "SessionSource":
+        """The same session with this journal, for a training. Raises JournalError if the file is not a journal."""
+        return SessionSource(
+            self._session,
+            journal,
+            asks_again=self._asks_again,
+            reuses=self._reuses,
+            asks=self._asks,
+            on_status=self._on_status,
+            timeout_s=self._timeout_s,
+            note=self._note,
+        )
+
     @property
     def session(self) -> Session:
         """The session that it asks by."""

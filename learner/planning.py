@@ -20,11 +20,12 @@ from dpcore.queries.kind import MAX_VALUES, QueryLimits, fewest_ciphertexts
 from dpcore.queries.statement import cost_of_attempts, unit_of
 from dpcore.randomness.sources import RandomSource, SystemRandom
 from learner.requests import GROWTH, Request
+from radobase.presentation.notebook import fragment
 from radobase.printing import amount, json_text
 from wire.binding import Binding, OpeningSecret
 from wire.envelopes import KEY_BYTES, Envelope, sha256
 from wire.query import MAX_QUERY_BYTES, OWN_FEATURES, Feature, PaillierKey, Query, features_of, setting_of
-from wire.query_kinds import AnyKind
+from wire.query_kinds import AnyKind, has_class_products
 from wire.roster import Member, Roster
 
 EPOCH_WORDS = (
@@ -98,6 +99,9 @@ class Plan:
         purpose = [purpose_sentence(query.purpose)] if query.purpose else []
         chosen = [self.chosen] if self.chosen else []
         return [what, *chosen, *purpose, *part, size, cohort, *others, *costs, *warnings]
+
+    def _repr_html_(self) -> str:
+        return fragment("Plan", self.sentences())
 
     def _quorum_words(self) -> list[str]:
         wait_s = self.query.quorum_wait_s
@@ -179,6 +183,7 @@ def plan_query(
     cohorts = Cohorts(cohort_min, cohort_min - colluders, max_parties) if max_parties <= MOST_PARTIES else None
     kind, noise_note = _following(kind, request, cohorts, understood)
     features = [Feature.QUESTION] * question + [Feature.COHORT_NOISE] * (kind.cohorts is not None)
+    features += [Feature.CLASS_PRODUCTS] * has_class_products(kind)
     if request.epoch is not None and not kind.takes_parts:
         # What they state is about all rows, and this kind's cost depends on how many there are.
         stated = ()

@@ -285,6 +285,14 @@ class NoisyTerms(Terms):
 class MomentsRequest(MomentsFields, NoisyTerms):
     """A request for the first two moments of all rados. Raises ConfigurationError."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.products_of_each_class and not self.schema.label.classes:
+            raise ConfigurationError(
+                "only a label of several classes has products of each class: give a schema with one, or leave "
+                "products_of_each_class out"
+            )
+
     @property
     def usual_fraction_bits(self) -> int:
         """See `Terms`."""
@@ -298,7 +306,7 @@ class MomentsRequest(MomentsFields, NoisyTerms):
         multiplier = edge_multiplier(clip.norm_bound, self.noise_fraction_bits, self.edge_weight)
         least = MomentsQuery(clip, multiplier, SMALLEST_SHARE_SIGMA)
         if label.classes:
-            least = ClassMomentsQuery.of(least, label)
+            least = ClassMomentsQuery.of(least, label, products_of_each_class=self.products_of_each_class)
         elif label.coding.has_value:
             least = replace(least, edge_multiplier=label_multiplier(clip.norm_bound, self.edge_weight))
             least = NumberMomentsQuery.of(least, label)

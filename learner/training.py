@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,6 @@ from dpcore.records.held_back import Part
 from dpcore.records.schema import Schema
 from learner.epoch_releases import EpochReleases
 from learner.estimators import FROM_RELEASES, class_of, make_estimator, refused_by_name
-from learner.federation import Answer, AnswerSource, BudgetedOracle, Federation
 from learner.model import Model
 from learner.release import Release
 from learner.uncertainty import MOST_COORDINATES
@@ -31,6 +30,9 @@ from learner.warm_start import epochs_of, load_start, started
 from radobase.options import named_options, training_part
 from wire.query import Query
 from wire.request_fields import AskedTerms, TrainOptions
+
+if TYPE_CHECKING:
+    from learner.federation import Answer, BudgetedOracle, Federation
 
 CERTAIN = 3.0
 """A class whose rows are fewer than so many standard deviations of the noise may have none."""
@@ -139,7 +141,9 @@ def fitted(release: Sample, estimator_name: str, *, synthetic_rados: int | None 
     return estimator
 
 
-def model_of_answers(estimator: Any, oracle: BudgetedOracle, estimator_name: str, start: Model | None = None) -> Model:
+def model_of_answers(
+    estimator: Any, oracle: "BudgetedOracle", estimator_name: str, start: Model | None = None
+) -> Model:
     """The model of an estimator that queried this oracle, with the statement of the composition of all answers.
 
     start: the model that it started from, whose releases the statement then covers too. Raises ConfigurationError if
@@ -157,11 +161,12 @@ def model_of_answers(estimator: Any, oracle: BudgetedOracle, estimator_name: str
         feature_map,
         _covariance_of(estimator),
         epochs=epochs_of([answer.query for answer in oracle.answers]),
+        log_hazards=getattr(estimator, "log_hazards_", None),
     )
     return model if start is None else started(model, start)
 
 
-def warning_of(estimator: Any, answers: Sequence[Answer] | Sample) -> str | None:
+def warning_of(estimator: Any, answers: "Sequence[Answer] | Sample") -> str | None:
     """What to know of a model: the estimator's own warning, and classes of the label that the noise hides.
 
     answers: what it was trained on, asked or released.
@@ -185,7 +190,7 @@ def warning_of(estimator: Any, answers: Sequence[Answer] | Sample) -> str | None
     return "; ".join(found) or None
 
 
-def digest_of(oracle: BudgetedOracle) -> bytes:
+def digest_of(oracle: "BudgetedOracle") -> bytes:
     """32 bytes that identify the answers: a single answer's digest, or SHA-256 over their digests in order."""
     return digest_of_releases([answer.digest for answer in oracle.answers])
 
@@ -202,7 +207,7 @@ class Trained:
     model: Model
     estimator: Any
     """Fitted."""
-    oracle: BudgetedOracle
+    oracle: "BudgetedOracle"
     """With the answers, and the cost of their composition."""
 
 
@@ -235,9 +240,12 @@ class AskedTraining:
             start = load_start(options.start_from, name, schema, options.hold_back, options.delta)
         return cls(name, estimator, schema, *budget, terms, options.adaptive, start)
 
-    def run(self, source: AnswerSource) -> Trained:
-        """Ask everything, and make the model. Once only. Raises what the estimator and the source raise."""
-        oracle = Federation(source, self.schema, **self.terms).within(self.epsilon, self.delta, self.adaptive)
+    def run(self, federation: "Federation") -> Trained:
+        """Ask everything, and make the model. Once only. Raises what the estimator and the federation raise.
+
+        federation: with these terms.
+        """
+        oracle = federation.within(self.epsilon, self.delta, self.adaptive)
         # Estimators compute with matrices so small that the threads of BLAS, which spin, take far longer than one.
         with one_blas_thread():
             self.estimator.fit_queries(oracle, **({} if self.start is None else {"start": self.start.theta}))

@@ -28,8 +28,10 @@ IN_SEQUENCE = (
 )
 
 
-def load_start(path: Path, estimator: str, schema: Schema, held_back: Fraction | None, delta: Fraction) -> Model:
-    """The model to start from; nothing is asked. held_back: the share that the new training leaves out.
+def load_start(
+    source: Path | Model, estimator: str, schema: Schema, held_back: Fraction | None, delta: Fraction
+) -> Model:
+    """The model to start from, or that of a file; nothing is asked. held_back: the share that the training leaves out.
 
     Raises ModelError if the file is no model, or was changed; ConfigurationError if the estimator cannot start from
     this one: another schema, a feature map, rows that are to be held back, or no bound for records.
@@ -39,7 +41,8 @@ def load_start(path: Path, estimator: str, schema: Schema, held_back: Fraction |
         raise ConfigurationError(
             f"{estimator} does not start from a model: leave --start-from out, or choose {' or '.join(able)}"
         )
-    model = Model.load(path)
+    model = source if isinstance(source, Model) else Model.load(source)
+    path = "the model to start from" if isinstance(source, Model) else source
     if model.schema.digest != schema.digest:
         raise ConfigurationError(
             f"{path}: the model's schema {model.schema.name!r} is another one than {schema.name!r} "

@@ -48,6 +48,8 @@ def _value(field: Declaration, value: Any) -> Any:
     if value == "" == field.default:
         return " "  # was given, and is no text: a shell's variable may not be set
     if field.kind is Fraction:
+        from dpcore.numbers.rationals import exact
+
         return exact(value, field.flag)
     if field.kind in (bool, Path):
         return field.kind(value)
@@ -57,24 +59,6 @@ def _value(field: Declaration, value: Any) -> Any:
         return whole_number(value) if field.kind is int else decimal_number(value)
     except ConfigurationError as error:
         raise ConfigurationError(f"Invalid value for '{field.flag}': {error}") from error
-
-
-def exact(value: str | float | Fraction, what: str) -> Fraction:
-    """A decimal or a fraction as an exact number; a float counts as its shortest decimal.
-
-    what: who has it, such as --epsilon. Raises ConfigurationError if it is neither.
-    """
-    from dpcore.errors import ConfigurationError
-    from dpcore.numbers.rationals import exact_number, within_doubles
-
-    if isinstance(value, Fraction):
-        return value
-    try:
-        return within_doubles(exact_number(str(value)))
-    except OverflowError as error:
-        raise ConfigurationError(f"{what} {value!r} is too large or too small; write, say, 1e-6 or 1/2") from error
-    except (ValueError, ZeroDivisionError) as error:
-        raise ConfigurationError(f"{what} {value!r} is not a number; write, say, 1e-6 or 1/2") from error
 
 
 def whole_number(text: str) -> int:

@@ -24,7 +24,14 @@ from wire.binding import Binding
 from wire.codec import Travels, Wire, codec, parse
 from wire.envelopes import Envelope, MessageType, Signable
 from wire.errors import Code, WireError
-from wire.query_kinds import KIND_FIELDS, feature_map_from_proto, feature_map_to_proto, read_kind, write_kind
+from wire.query_kinds import (
+    KIND_FIELDS,
+    feature_map_from_proto,
+    feature_map_to_proto,
+    has_class_products,
+    read_kind,
+    write_kind,
+)
 from wire.query_kinds import AnyKind as QueryKind
 from wire.request_fields import EPOCH_RULE, PURPOSE_RULE, is_epoch, is_purpose
 from wire.roster import Member, Role, Roster, open_from, open_from_party
@@ -55,6 +62,8 @@ class Feature(StrEnum):
     """The schema's label is a time to an event."""
     COHORT_NOISE = "cohort-noise"
     """The noise is that of the cohort that answers (dpcore.accounting.cohorts)."""
+    CLASS_PRODUCTS = "class-products"
+    """Moments have products of each class (dpcore.queries.class_moments)."""
 
 
 OWN_FEATURES: tuple[str, ...] = tuple(sorted(feature.value for feature in Feature))
@@ -231,6 +240,9 @@ class Query(Wire[query_pb2.Query]):
             "its predicates are about its feature map": self.kind.is_about(self.feature_map),
             "noise_of_cohort has its feature": self.noise_of_cohort == (Feature.COHORT_NOISE in self.features),
             "its kind's noise follows its cohorts": self.kind.cohorts == self._followed(),
+            "products_of_each_class has its feature": (
+                has_class_products(self.kind) == (Feature.CLASS_PRODUCTS in self.features)
+            ),
             f"the query's total has at most {MAX_VALUES} values": self.length <= MAX_VALUES,
             f"a query about a number or a count names the feature {Feature.NUMBERS.value}": (
                 Feature.NUMBERS.value in self.features or not self.schema.label.coding.is_measured

@@ -31,6 +31,7 @@ from dpcore.queries.class_gradient import ClassGradientQuery
 from dpcore.queries.class_moments import ClassMomentsQuery
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.hazard_gradient import HazardGradientQuery
+from dpcore.queries.kind import QueryKind
 from dpcore.queries.label_moments import NumberMomentsQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.number_gradient import NumberGradientQuery
@@ -351,6 +352,7 @@ def write_kind(kind: AnyKind, message: query_pb2.Query) -> None:
             message.moments.norm_bound.CopyFrom(rational_to_proto(kind.clip.norm_bound))
             message.moments.edge_multiplier = kind.edge_multiplier
             message.moments.share_sigma = kind.share_sigma
+            message.moments.products_of_each_class = has_class_products(kind)
         case RadosQuery():
             message.rados.rados = kind.rados
             _write_design(kind.design, message.rados)
@@ -367,6 +369,11 @@ def write_kind(kind: AnyKind, message: query_pb2.Query) -> None:
                 message.gradient.interval_weight = kind.interval_weight
             if kind.basis is not None:
                 message.gradient.basis.extend([entry for row in kind.basis.entries for entry in row])
+
+
+def has_class_products(kind: QueryKind) -> bool:
+    """Whether the kind is about moments with products of each class."""
+    return isinstance(kind, ClassMomentsQuery) and kind.products_of_each_class
 
 
 def kind_bytes(kind: AnyKind) -> bytes:
@@ -394,8 +401,11 @@ def _read_kind(message: query_pb2.Query, schema: Schema, feature_map: FeatureMap
             clip = Clip(rational_from_proto(moments.norm_bound), schema.bias)
             kind = MomentsQuery(clip, moments.edge_multiplier, moments.share_sigma)
             # The schema says what a sum is about: the same message asks for the sums of each class of its label.
+            each = moments.products_of_each_class
             if schema.label.classes:
-                return ClassMomentsQuery.of(kind, schema.label)
+                return ClassMomentsQuery.of(kind, schema.label, products_of_each_class=each)
+            if each:
+                raise WireError(Code.QUERY_INVALID, "Only a label of several classes has products of each class.")
             return NumberMomentsQuery.of(kind, schema.label) if schema.label.coding.has_value else kind
         case "rados":
             return RadosQuery(message.rados.rados, _read_design(message.rados, schema))

@@ -226,6 +226,13 @@ class MomentsFields(Declared):
         Fraction | None,
         Option("moments: the precision of edges relative to products.", default="chosen by R", above=0),
     ] = None
+    products_of_each_class: Annotated[
+        bool,
+        Option(
+            "moments of a label of several classes: the products of columns for each class, not only those of all "
+            "records; more values, each with the same noise."
+        ),
+    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -450,7 +457,18 @@ _RULES = {
         (("rados", "epsilon"), ("epsilon", "share_sd")),
     ),
     "moments": _Rules(
-        frozenset({"epsilon", "norm_bound", "edge_weight", "share_sd", "honest", "bias", "feature_map"}),
+        frozenset(
+            {
+                "epsilon",
+                "norm_bound",
+                "edge_weight",
+                "products_of_each_class",
+                "share_sd",
+                "honest",
+                "bias",
+                "feature_map",
+            }
+        ),
         (("epsilon", "share_sd"),),
     ),
     AUTO: _Rules(frozenset({"epsilon", "norm_bound", "honest", "bias", "feature_map"}), (("epsilon",),)),

@@ -83,7 +83,7 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
     "FixedSupportDesign": {"query": "fraction norm_bound edge_sigma split"},
     "GaussianDesign": {"query": "norm_bound share_sigma fraction"},
     "RadosQuery": {"query": "rados plain dp_feat joint fixed_support gaussian"},
-    "MomentsQuery": {"query": "norm_bound edge_multiplier share_sigma"},
+    "MomentsQuery": {"query": "norm_bound edge_multiplier share_sigma products_of_each_class"},
     "CategoryTest": {"query": "feature value"},
     "RealTest": {"query": "feature bound"},
     "AffineForm": {"query": "coordinates weights constant"},

@@ -93,8 +93,16 @@ def class_moments_squared(clip: Clip, fraction_bits: int, edge_multiplier: int) 
 
     For two classes, the parts of the sums do not overlap: k^2 (|x|^2 + |x'|^2) + 25 |F - F'|^2 <= k^2 2 S + 50 S^2, the
     right side of `moments_squared` at c = 0, which is no more than its maximum.
+
+    With products of each class those of x too stand in the place of its class. For one class nothing changes. For two,
+    no parts overlap: |v|^2 + |v'|^2, each as in `moments_squared_alone`, is at most the same k^2 2 S + 50 S^2.
     """
     return moments_squared(clip, fraction_bits, edge_multiplier)
+
+
+def class_moments_alone(clip: Clip, fraction_bits: int, edge_multiplier: int) -> int:
+    """An upper bound of max |v|^2 for such a v: beside zeros it is a record's `moments` vector, x in place of e."""
+    return moments_squared_alone(clip, fraction_bits, edge_multiplier)
 
 
 def square_weight(label_multiplier: int) -> int:

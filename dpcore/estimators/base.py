@@ -236,7 +236,7 @@ class RadoClassifier(LinearClassifier, metaclass=ABCMeta):
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Draw plain rados from rows and fit to those; returns self.
+        """Draw plain rados from rows and fit to those; returns self. Not private: the result may reveal rows.
 
         X: (m, features), best scaled to [-1, 1]; a bias coordinate is added. y: (m,), two classes with any labels; the
         second in sorted order is the positive one. Raises ValueError for anything else, as scikit-learn does.

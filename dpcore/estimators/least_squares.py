@@ -96,7 +96,7 @@ class LeastSquares(LinearRegressor):
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to the exact moments of rows, for comparison; returns self."""
+        """Fit to the exact moments of rows, for comparison, not private; returns self."""
         rows, labels = self._rows(X, y)
         self._check()
         moments = exact_moments(rows, labels)

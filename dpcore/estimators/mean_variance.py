@@ -181,7 +181,7 @@ class MeanVariance(RadoClassifier):
         """Fit to noisy moments instead of rados; returns self. Raises ConfigurationError.
 
         ridge None is 2 sqrt(d) times the products' root mean square deviation. Of several classes the result is that of
-        dpcore.estimators.class_discriminant, step 4, without a ridge.
+        dpcore.estimators.class_discriminant, step 4, without a ridge; with products of each class by their covariances.
         """
         self._check()
         if isinstance(moments, ClassMoments):
@@ -199,11 +199,12 @@ class MeanVariance(RadoClassifier):
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """As `RadoClassifier.fit`; of several classes to the exact moments of the rows."""
+        """As `RadoClassifier.fit`, not private; of several classes to the exact moments of the rows."""
         if (several := self._class_rows(X, y)) is None:
             return super().fit(X, y)
         exact = ClassRowOracle(*several, len(self.classes_))
-        theta = GaussianClasses.of(exact.class_moments(), SHRINKAGE).logistic_scores(self.penalty)
+        moments = exact.class_moments(products_of_each_class=True)
+        theta = GaussianClasses.of(moments, SHRINKAGE).logistic_scores(self.penalty)
         self._keep_class_rows(np.array([exact.in_given_units(row) for row in theta]))
         return self
 

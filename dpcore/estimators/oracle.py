@@ -209,8 +209,12 @@ class ClassOracle(Asked, Protocol):
         norm_bound: Fraction | None = None,
         edge_weight: Fraction | None = None,
         feature_map: FeatureMap | None = None,
+        products_of_each_class: bool = False,
     ) -> ClassMoments:
-        """Noisy sums of the records of each class and of products; the arguments as of `MomentsOracle`."""
+        """Noisy sums of the records of each class and of products, of all records or of each class.
+
+        The other arguments are those of `MomentsOracle`.
+        """
         ...
 
     def class_gradient(
@@ -450,6 +454,7 @@ class ClassRowOracle:
         norm_bound: Fraction | None = None,  # noqa: ARG002  (nothing is clipped: there is no noise to be bounded)
         edge_weight: Fraction | None = None,  # noqa: ARG002  (there is no noise)
         feature_map: FeatureMap | None = None,
+        products_of_each_class: bool = False,
     ) -> ClassMoments:
         """Exact sums."""
         rows = self._mapped(feature_map)
@@ -464,7 +469,12 @@ class ClassRowOracle:
             norm_bound=float(np.sqrt(d)),
             sum_noise=0.0,
             product_noise=np.zeros((d, d)),
+            class_products=self._class_products(rows) if products_of_each_class else None,
         )
+
+    def _class_products(self, rows: Matrix) -> NDArray[np.float64]:
+        parts = (rows[self._codes == code] for code in range(self._classes))
+        return np.array([part.T @ part for part in parts])
 
     def class_gradient(
         self,

@@ -152,7 +152,10 @@ class PrivateNewton(LinearClassifier):
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to rows without noise, for comparison; returns self. As `RadoClassifier.fit`, or of several classes."""
+        """Fit to rows without noise, for comparison, not private; returns self.
+
+        As `RadoClassifier.fit`, or of several classes.
+        """
         if (several := self._class_rows(X, y)) is not None:
             self._check()
             exact = ClassRowOracle(*several, len(self.classes_))

@@ -165,7 +165,10 @@ class AdaBoost(LinearClassifier):
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to rows; returns self. As `RadoClassifier.fit`, and ConfigurationError if a parameter is out of range."""
+        """Fit to rows; returns self. Not private: the result may reveal rows.
+
+        As `RadoClassifier.fit`, and ConfigurationError if a parameter is out of range.
+        """
         rules = BoostingRules(
             n_rounds=self.n_rounds,
             oracle=make_oracle(self.oracle, self.lambda_p),

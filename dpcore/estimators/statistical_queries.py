@@ -50,7 +50,10 @@ class QueryClassifier(LinearClassifier):
         return self
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to rows, without noise; returns self. A column of two values is boolean. As `RadoClassifier.fit`."""
+        """Fit to rows, without noise, not private; returns self. A column of two values is boolean.
+
+        As `RadoClassifier.fit`.
+        """
         rows = RowOracle(self._edges(X, y))
         self._keep(rows.in_given_units(self._learn(rows)))
         return self

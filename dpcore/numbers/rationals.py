@@ -4,13 +4,17 @@ import math
 import re
 from decimal import Decimal
 from fractions import Fraction
+from typing import TypeAlias
 
-from dpcore.errors import PlanError
+from dpcore.errors import ConfigurationError, PlanError
 
 # A longer integer could also make exact evaluation slow.
 LARGEST_INTEGER = (1 << 63) - 1
 
 _TINY = Fraction(1, 10**300)
+
+Exact: TypeAlias = Fraction | int | float | str
+"""A number as people write it, such as 1, 0.5, "1e-6" or "1/3"; `exact` makes a fraction of it."""
 
 
 def exact_number(text: str) -> Fraction:
@@ -32,6 +36,21 @@ def within_doubles(value: Fraction) -> Fraction:
     if value and not _TINY <= abs(value) <= 1 / _TINY:
         raise OverflowError("beyond the range of doubles")
     return value
+
+
+def exact(value: Exact, what: str) -> Fraction:
+    """A decimal or a fraction as an exact number; a float counts as its shortest decimal.
+
+    what: who has it, such as --epsilon. Raises ConfigurationError if it is neither.
+    """
+    if isinstance(value, Fraction):
+        return value
+    try:
+        return within_doubles(exact_number(str(value)))
+    except OverflowError as error:
+        raise ConfigurationError(f"{what} {value!r} is too large or too small; write, say, 1e-6 or 1/2") from error
+    except (ValueError, ZeroDivisionError) as error:
+        raise ConfigurationError(f"{what} {value!r} is not a number; write, say, 1e-6 or 1/2") from error
 
 
 def check_rational(name: str, value: Fraction) -> None:

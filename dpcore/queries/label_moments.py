@@ -40,9 +40,17 @@ class LabelMomentsQuery(MomentsQuery, ABC):
         """How many sums of records there are: one for each class, or one."""
         return max(1, self.coding.classes)
 
+    @property
+    def product_sums(self) -> int:
+        """How many sums of each product there are: one, unless there is one for each class."""
+        return 1
+
     def length(self, d: int) -> int:
-        """Number of values: (label_sums) d + d(d + 1)/2, one fewer with a bias."""
-        return super().length(d) + (self.label_sums - 1) * d
+        """Number of values: (label_sums) d + (product_sums) d(d + 1)/2, with a bias product_sums fewer."""
+        return super().length(d) + (self.label_sums - 1) * d + (self.product_sums - 1) * self._products_length(d)
+
+    def _products_length(self, d: int) -> int:
+        return d * (d + 1) // 2 - int(self.clip.bias)
 
     def sums(
         self,
@@ -52,10 +60,11 @@ class LabelMomentsQuery(MomentsQuery, ABC):
         row_sums: RowSums = sum_on_threads,
     ) -> NDArray[np.int64]:
         """The contribution without noise. An unusable row adds zero. Raises PlanError as `largest_sum`, SchemaError."""
-        part = LabelMomentsPart(records.d, checked_fraction_bits(fraction_bits), self.clip, self.coding)
+        d, sums, each = records.d, self.label_sums, self.product_sums
+        part = LabelMomentsPart(d, checked_fraction_bits(fraction_bits), self.clip, self.coding, each)
         total = row_sums(part, records, progress)
-        first, products, squares = np.split(total, [self.label_sums, self.label_sums + records.d])
-        return np.concatenate([self._weighted_sums(first, squares), self._weighted(products)])
+        first, products, squares = np.split(total, [sums, sums + each * d])
+        return np.concatenate([self._weighted_sums(first, squares), *map(self._weighted, products.reshape(each, d, d))])
 
     def _weighted_sums(self, first: NDArray[np.int64], squares: NDArray[np.int64]) -> NDArray[np.int64]:  # noqa: ARG002  (for those that have squares)
         """What is sent before the products. first: (label_sums, d). squares: those of labels, in the first column."""
@@ -164,7 +173,7 @@ class NumberMomentsQuery(LabelMomentsQuery):
 
 @dataclass(frozen=True)
 class LabelMomentsPart:
-    """What a run of rows adds (dpcore.records.computation.RowPart): sums of label times record, then products of all.
+    """What a run of rows adds (dpcore.records.computation.RowPart): sums of label times record, then products.
 
     Of numbers and counts, one row more follows, whose first entry is the sum of t^2.
     """
@@ -173,11 +182,13 @@ class LabelMomentsPart:
     fraction_bits: int
     clip: Clip
     coding: Coding
+    product_sums: int = 1
+    """The number of classes if each has products of its own."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(sums + d, d), or one row more."""
-        return (max(1, self.coding.classes) + self.d + self.coding.has_value, self.d)
+        """(sums + (product_sums) d, d), or one row more."""
+        return (max(1, self.coding.classes) + self.product_sums * self.d + self.coding.has_value, self.d)
 
     def add(self, total: NDArray[np.int64], records: Records, first_row: int) -> None:  # noqa: ARG002  (any rows add up)
         """See `RowPart`."""
@@ -193,7 +204,10 @@ class LabelMomentsPart:
             weights = self._weights(labels, records.usable[first : first + len(block)])
             # Rows that are not usable are zero. Integers below 2^53: exact in any order.
             total[:sums] += (weights @ factor).astype(np.int64)
-            total[sums : sums + self.d] += (factor.T @ factor).astype(np.int64)
+            for place in range(self.product_sums):
+                chosen = factor if self.product_sums == 1 else factor[labels == place]
+                start = sums + place * self.d
+                total[start : start + self.d] += (chosen.T @ chosen).astype(np.int64)
             if self.coding.has_value:
                 total[-1, 0] += int(np.square(weights.astype(np.int64)).sum())
 

@@ -166,10 +166,20 @@ class MomentsQuery(QueryKind):
         )
 
     def _noise(
-        self, products: NDArray[np.float64], fraction_bits: int, *, rows: int, parties: int, held_back: HeldBack | None
+        self,
+        products: NDArray[np.float64],
+        fraction_bits: int,
+        *,
+        rows: int,
+        parties: int,
+        held_back: HeldBack | None,
+        sums: int = 1,
     ) -> tuple[int, NDArray[np.float64]]:
-        """The rows that the total is over, and the deviations of its products, (d, d); sets the square of the bias."""
-        sigma = self.shares.deviation(parties)
+        """The rows that the total is over, and the deviations of its products, (d, d); sets the square of the bias.
+
+        sums: of how many noisy sums each product is the sum.
+        """
+        sigma = self.shares.deviation(parties) * math.sqrt(sums)
         noise = np.full(products.shape, np.ldexp(sigma, -2 * fraction_bits) / PRODUCT_WEIGHT)
         np.fill_diagonal(noise, np.ldexp(sigma, -2 * fraction_bits) / SQUARE_WEIGHT)
         about = rows if held_back is None else held_back.rows(rows)

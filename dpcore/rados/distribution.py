@@ -177,6 +177,9 @@ class ClassMoments:
     """The standard deviation of the noise on each entry of class_sums."""
     product_noise: Matrix
     """(d, d), that of each entry of product_sum."""
+    class_products: NDArray[np.float64] | None = None
+    """(k, d, d), the sum of x_i x_i^T over the records of each class, whose sum is product_sum but for the square of
+    the bias; None if the release has products of all records alone."""
 
     def __post_init__(self) -> None:
         sums = np.array(self.class_sums, dtype=np.float64)
@@ -198,6 +201,23 @@ class ClassMoments:
         object.__setattr__(self, "class_sums", sums)
         for name in ("product_sum", "product_noise"):
             object.__setattr__(self, name, getattr(shared, name))
+        if self.class_products is not None:
+            object.__setattr__(self, "class_products", self._checked(self.class_products))
+
+    def _checked(self, given: NDArray[np.float64]) -> NDArray[np.float64]:
+        products = np.array(given, dtype=np.float64)
+        if products.shape != (self.classes, self.d, self.d):
+            raise ShapeError(f"class_products has shape {products.shape}: give a d by d matrix for each class")
+        if not np.isfinite(products).all():
+            raise DataError("class_products is not finite: decode the release again, or run its query again")
+        products.setflags(write=False)
+        return products
+
+    @property
+    def class_noise(self) -> Matrix:
+        """(d, d), the deviation of each entry of class_products but the square of the bias, without covariances."""
+        noise: Matrix = self.product_noise / np.sqrt(self.classes)
+        return noise
 
     @property
     def d(self) -> int:

@@ -8,7 +8,7 @@ A model of several classes has coefficients for the score of each, beside the av
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,12 @@ from dpcore.evaluation.uncertainty import hidden, intervals
 from dpcore.queries.moments import MomentsQuery
 from dpcore.records.schema import Schema
 from learner.estimators import make_estimator
-from learner.model import Model
 from learner.release import Release
 from learner.score_parts import LinearScore
 from learner.uncertainty import half_widths, measurable
+
+if TYPE_CHECKING:
+    from learner.model import Model
 
 CONFIDENCE = 0.95
 KNOWN = ("moments-discriminant", "linear-regression")
@@ -87,7 +89,7 @@ class Coefficients:
 
 
 def coefficients(
-    model: Model, releases: tuple[Release, ...], options: Mapping[str, Any], random: np.random.Generator
+    model: "Model", releases: tuple[Release, ...], options: Mapping[str, Any], random: np.random.Generator
 ) -> tuple[Coefficients, ...]:
     """The coefficients of each score of a model. releases: those it was trained on, empty if they are not here.
 
@@ -101,7 +103,7 @@ def coefficients(
 
 
 def _of_score(
-    model: Model,
+    model: "Model",
     score: LinearScore,
     reason: str,
     releases: tuple[Release, ...],
@@ -183,7 +185,7 @@ def known_null(schema: Schema) -> NDArray[np.float64]:
     return np.array(rows).reshape(-1, schema.d)
 
 
-def _why_not(model: Model, releases: tuple[Release, ...], options: Mapping[str, Any]) -> str:
+def _why_not(model: "Model", releases: tuple[Release, ...], options: Mapping[str, Any]) -> str:
     """Why no interval is computed for this model; empty if intervals are, or if it states its own."""
     if model.covariance is not None:
         return ""
@@ -200,7 +202,7 @@ def _why_not(model: Model, releases: tuple[Release, ...], options: Mapping[str, 
     return _not_repeated(model, releases[0], options)
 
 
-def _not_repeated(model: Model, release: Release, options: Mapping[str, Any]) -> str:
+def _not_repeated(model: "Model", release: Release, options: Mapping[str, Any]) -> str:
     """Whether the training gives the same model again: intervals are about what it does."""
     try:
         again = _fit(model.estimator, options, release.moments)

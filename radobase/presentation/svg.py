@@ -286,22 +286,31 @@ def check_picture(file: Path) -> None:
 
 def write_picture(title: str, drawings: Sequence[Drawing], file: Path, *, across: int = 3) -> None:
     """Write drawings as one SVG file, `across` of them in a row. Raises ConfigurationError if it cannot be written."""
+    write_drawing(sheet(title, drawings, across=across), file)
+
+
+def write_drawing(drawing: Drawing, file: Path) -> None:
+    """Write a drawing as an SVG file. Raises ConfigurationError if it cannot be written."""
+    try:
+        write_durably(file, drawing.file().encode(), mode=_MODE)
+    except OSError as error:
+        raise ConfigurationError(f"{file}: cannot be written ({error.strerror}); choose another place") from error
+
+
+def sheet(title: str, drawings: Sequence[Drawing], *, across: int = 3) -> Drawing:
+    """Drawings on one sheet, `across` of them in a row, under a title."""
     lines, gap = _wrapped(title, across, drawings), 16
     width, y = max(drawing.width for drawing in drawings), 18.0 * len(lines) + 10
-    sheet = Drawing("", title, "", min(across, len(drawings)) * (width + gap) + gap, 0)
+    made = Drawing("", title, "", min(across, len(drawings)) * (width + gap) + gap, 0)
     for place, line in enumerate(lines):
-        sheet.text(gap, 18 * place + 20, line)
+        made.text(gap, 18 * place + 20, line)
     for start in range(0, len(drawings), across):
         row = drawings[start : start + across]
         for place, each in enumerate(row):
-            sheet.put(each, gap + place * (width + gap), y)
+            made.put(each, gap + place * (width + gap), y)
         y += max(each.height for each in row) + gap
-    sheet.height = y
-    text = sheet.file()
-    try:
-        write_durably(file, text.encode(), mode=_MODE)
-    except OSError as error:
-        raise ConfigurationError(f"{file}: cannot be written ({error.strerror}); choose another place") from error
+    made.height = y
+    return made
 
 
 def _wrapped(title: str, across: int, drawings: Sequence[Drawing]) -> list[str]:

@@ -358,6 +358,16 @@ def read_rows(source: TableSource, schema: Schema) -> EncodedRows:
     return EncodedRows(x, None, usable, summed(block.tallies for block in blocks))
 
 
+def numbers_of(source: TableSource, column: str) -> NDArray[np.float64]:
+    """The numbers of a column (m,), NaN where a cell has none. Raises DataError as `read_blocks` does."""
+    wanted, parts = WantedColumn(column, "numbers"), []
+    for block in read_blocks(open_table(source), [wanted]):
+        found = block.cells[wanted]
+        assert isinstance(found, Numbers), "the column is wanted as numbers"
+        parts.append(np.where(found.missing, np.nan, found.values))
+    return np.concatenate(parts)
+
+
 def _state(path: str | Path) -> tuple[int, int, int] | None:
     try:
         found = Path(path).stat()

@@ -27,6 +27,7 @@ from dpcore.records.schema import Schema
 from dpcore.statistics.adaptive import Adaptive, Way
 from learner.composition import Unanswered
 from learner.estimators import BY_QUERIES, FROM_RELEASES, class_of
+from learner.federation import Federation
 from learner.planning import Plan
 from learner.progress import WouldAccept
 from learner.requests import GradientRequest, MomentsRequest, NoisyTerms, Request, StatisticRequest
@@ -284,7 +285,7 @@ def whole_training(
             party_rows=tuple(party_rows), schema=schema, epsilon=training.epsilon, delta=training.delta, estimator=name
         )
     )
-    trained = training.run(parties)
+    trained = training.run(Federation(parties, training.schema, **training.terms))
     whole = Fraction(1) if training.delta == 0 else _NEARLY_WHOLE
     requests = [
         request if request.part == 1 else replace(request, part=whole) for _, request in parties.longest.values()

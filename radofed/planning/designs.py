@@ -168,6 +168,7 @@ def _asked(request: PlanRequest) -> RadosRequest | MomentsRequest | ChosenReques
         asked = ChosenRequest(schema, epsilon=request.epsilon, norm_bound=norm_bound, **terms)
     elif request.design_name == "moments":
         terms |= {"epsilon": epsilon, "norm_bound": norm_bound, "edge_weight": request.edge_weight}
+        terms["products_of_each_class"] = request.products_of_each_class
         asked = MomentsRequest(schema, **terms) if share is None else _MomentsOfNoise(schema, share_sd=share, **terms)
     else:
         default = {"dp-feat": (SENSITIVE_FEATURE,), "joint": (SENSITIVE_COLUMN,)}

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.declared import declaration
-from dpcore.errors import ConfigurationError
+from dpcore.errors import ConfigurationError, DataError
 from dpcore.numbers.progress import Progress
 from dpcore.paillier.secret import SecretKey
 from dpcore.predicates.expressions import Constant
 from dpcore.queries.statement import PrivacyStatement, statement_for
 from dpcore.randomness.sources import SystemRandom
+from dpcore.records.encoding import why_unusable
 from dpcore.records.held_back import HeldBack
+from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from learner.composition import Unanswered
-from learner.federation import BudgetedOracle, Federation
+from learner.federation import BudgetedOracle, Federation, check_terms
 from learner.planning import Plan
 from learner.requests import Request, StatisticRequest
+from parties.data.dataset import load
 from radobase.schema_files import load_schema
 from radobase.tables.tables import as_source
 from radofed.simulation.federation import PlannedFold, SimulatedFederation
@@ -201,6 +205,8 @@ def row_count_plan(
 # A simulated federation to query: try statistics, estimators of several rounds and evaluations on your own table.
 # It has the interface of a federation of nodes.
 
+_FEWEST = 2
+"""Parties: one alone can hide its sums from no one."""
 _WHOLE_TABLE = 1
 """The fold number. In a simulation with folds, draws depend on the fold; here there is one fold, of all rows."""
 
@@ -211,6 +217,7 @@ def simulated_federation(
     label: str | None = None,
     positive: str | Sequence[str] | None = None,
     target: str | None = None,
+    event: str | None = None,
     schema: Schema | str | Path | None = None,
     parties: int = 10,
     partition: str = "iid",
@@ -222,8 +229,9 @@ def simulated_federation(
     """Return a federation whose parties, in this process, hold the rows of a table.
 
     data: a CSV (also gzipped) or Parquet file, an Arrow table or a data frame. schema: one, or its file; otherwise one
-    is inferred from the whole table, which is not private. target: "classes" for a label of several. Other options: as
-    of `rado simulate`; terms: as of `learner.federation.Federation`.
+    is inferred from the whole table, which is not private. target: "classes" for a label of several. event: of the
+    target "event", the column of the event. Other options: as of `rado simulate`; terms: as of
+    `learner.federation.Federation`.
 
     The noise protects no one: two federations with one seed repeat each other's. The queries to one share none.
 
@@ -231,17 +239,81 @@ def simulated_federation(
     ConfigurationError, SchemaError or DataError. A UserWarning names the column and the policy that made most rows
     unusable, if any are.
     """
+    check_terms(terms)
     declaration(RunFields, "parties").check(parties)
     divided = Partition.parse(partition)
     schema = schema if schema is None or isinstance(schema, Schema) else load_schema(Path(schema))
     table = read_table(
-        as_source(data), label=label, positive=positive, target=target, schema=schema, group_column=divided.column
+        as_source(data),
+        label=label,
+        positive=positive,
+        target=target,
+        event=event,
+        schema=schema,
+        group_column=divided.column,
     )
     if table.unusable is not None:
         warnings.warn(f"{table.unusable}: correct the table or the schema", stacklevel=2)
     parts = divided.divide(parties, label_order(table.records), table.groups, np.random.default_rng(seed))
-    names = party_names(parties)
-    secret = SecretKey.generate(SystemRandom(), bits=key_bits) if encrypt else None
-    federation = SimulatedFederation(LocalHosts(table.records, seed, names), names, seed, secret)
-    source = SimulatedSource(federation, parts, _WHOLE_TABLE, "asked")
-    return Federation(source, table.schema, **terms)
+    return _asked(table.records, parts, party_names(parties), table.schema, seed, key_bits if encrypt else None, terms)
+
+
+def simulate_federation(
+    parties: Mapping[str, Any],
+    *,
+    schema: Schema | str | Path,
+    seed: int = 0,
+    encrypt: bool = False,
+    key_bits: int = KEY_BITS,
+    **terms: Any,
+) -> Federation:
+    """Return a federation whose parties, in this process, hold a table each, as organisations would.
+
+        federation = radofed.simulate_federation({"north": frame, "south": "south.csv"}, schema="schema.toml")
+
+    parties: their tables by name, as of `simulated_federation`, whose other options these are. Raises
+    ConfigurationError, SchemaError or DataError, which names the party. A UserWarning says why most rows of a party are
+    not usable, if they are not.
+    """
+    check_terms(terms)
+    if not isinstance(parties, Mapping) or len(parties) < _FEWEST:
+        raise ConfigurationError("give the table of each party by its name, {'north': ..., 'south': ...}, two or more")
+    schema = schema if isinstance(schema, Schema) else load_schema(Path(schema))
+    tables = {str(name): _of_party(str(name), data, schema) for name, data in parties.items()}
+    found = tables.values()
+    records = Records(
+        np.concatenate([each.features for each in found]),
+        np.concatenate([each.labels for each in found]),
+        np.concatenate([each.usable for each in found]),
+        coding=schema.label.coding,
+    )
+    ends = np.cumsum([each.rows for each in found]).tolist()
+    parts = [np.arange(first, last) for first, last in pairwise([0, *ends])]
+    return _asked(records, parts, tuple(tables), schema, seed, key_bits if encrypt else None, terms)
+
+
+def _of_party(name: str, data: Any, schema: Schema) -> Records:
+    """The rows of one party."""
+    try:
+        found = load(as_source(data), schema)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from error
+    usable = int(found.records.usable.sum())
+    if (why := why_unusable(found.report.changes, rows=found.report.rows, usable=usable)) is not None:
+        warnings.warn(f"{name}: {why}: correct the table or the schema", stacklevel=3)
+    return found.records
+
+
+def _asked(
+    records: Records,
+    parts: Sequence[NDArray[np.int64]],
+    names: tuple[str, ...],
+    schema: Schema,
+    seed: int,
+    key_bits: int | None,
+    terms: Mapping[str, Any],
+) -> Federation:
+    """The federation of parties that hold these parts of the records. key_bits: None to encrypt nothing."""
+    secret = None if key_bits is None else SecretKey.generate(SystemRandom(), bits=key_bits)
+    federation = SimulatedFederation(LocalHosts(records, seed, names), names, seed, secret)
+    return Federation(SimulatedSource(federation, parts, _WHOLE_TABLE, "asked"), schema, **terms)

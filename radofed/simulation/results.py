@@ -12,8 +12,8 @@ from typing import Any, Literal, Protocol
 
 from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.estimators.additive import STRAIGHT
+from dpcore.numbers.rationals import exact
 from dpcore.queries.statement import PrivacyStatement
-from radobase.options import exact
 from radobase.presentation.svg import SORTS, Plot, Scale, check_picture, write_picture
 from radobase.presentation.words import counted
 from radobase.printing import amount

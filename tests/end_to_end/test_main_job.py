@@ -108,7 +108,7 @@ def test_a_model_from_rows_that_never_left(federation):
 def test_the_documented_python_runs(federation, monkeypatch):
     """Unchanged, in a learner's directory."""
     examples = (Path(__file__).resolve().parents[2] / "docs/how-to/use-python.md").read_text()
-    (snippet,) = (part for part in re.findall(r"```python\n(.*?)```", examples, re.DOTALL) if "with Session(" in part)
+    (snippet,) = (part for part in re.findall(r"```python\n(.*?)```", examples, re.DOTALL) if "RadosRequest(" in part)
     directory = federation.learner.directory
     (directory / "schema.toml").write_text(SCHEMA)
     (directory / "new.csv").write_text(table(20, 7))

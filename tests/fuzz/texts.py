@@ -8,7 +8,7 @@ from fractions import Fraction
 from unittest.mock import patch
 
 from dpcore.errors import ConfigurationError, SchemaError
-from dpcore.numbers.rationals import exact_number
+from dpcore.numbers.rationals import exact, exact_number
 from dpcore.predicates.expressions import PredicateError
 from dpcore.predicates.frontend import x
 from dpcore.predicates.notation import parse, to_text
@@ -21,7 +21,7 @@ from learner.estimators import BY_QUERIES, FROM_RELEASES, make_estimator
 from parties.data.schema_draft import parsed
 from radobase.configuration import split_target
 from radobase.logs import TAIL_BYTES, newest
-from radobase.options import decimal_number, exact, named_option
+from radobase.options import decimal_number, named_option
 from radobase.printing import local_time, printable
 from radofed.joining.installing import set_passphrases
 from radofed.planning.from_options import party_rows

@@ -21,7 +21,7 @@ from dpcore.records.schema import Schema
 from learner.federation import Federation
 from learner.model import Model, count_errors, predict
 from learner.training import AskedTraining, model_of_answers
-from radofed.cli.learner.models import scores_csv
+from radofed.cli.learner.prediction_files import scores_csv
 from tests.federation.learner import Memory, World
 from wire.request_fields import TrainOptions
 
@@ -78,7 +78,7 @@ def test_newton_learns_classes_that_parties_have_apart(memory, model):
 
 def test_a_model_of_curves_is_learned_kept_and_predicts(memory, tmp_path):
     options = TrainOptions(to=tmp_path / "model.json", epsilon=BUDGET[0], estimator="additive", rounds=6)
-    trained = AskedTraining.of("additive", options, SCHEMA).run(memory)
+    trained = AskedTraining.of("additive", options, SCHEMA).run(Federation(memory, SCHEMA))
     assert [query.kind.name for query in memory.asked] == ["statistic", "moments", *["gradient"] * 4]
     feature_map = trained.model.feature_map
     assert feature_map is not None
@@ -113,6 +113,11 @@ def test_more_rounds_move_the_model_closer_to_the_pooled_regression(memory):
     later = PrivateNewton(rounds=8).fit_queries(Federation(memory, SCHEMA).within(*strong))
     assert later.rounds_done_ == 8
     assert away(later) < 0.6 * away(first)
+    other = Federation(memory, SCHEMA).within(*strong)
+    of_each = other.class_moments(products_of_each_class=True)
+    assert memory.asked[-1].kind.products_of_each_class
+    assert of_each.class_products.sum(axis=0)[:-1] == pytest.approx(of_each.product_sum[:-1])
+    assert away(MeanVariance().fit_moments(of_each)) < 1.2 * away(first)
 
 
 def test_a_model_is_kept_and_predicts_classes(model, tmp_path):

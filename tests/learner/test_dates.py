@@ -25,7 +25,7 @@ from dpcore.records.schema import Schema
 from learner.export import to_original_units
 from learner.model import Model, predict
 from learner.report.coefficients import effects
-from learner.report.page import drawing
+from learner.report.pictures import drawing
 from learner.shapes import Curve, Values, shapes_of
 from tests.dpcore.estimators.oracle_world import divided
 

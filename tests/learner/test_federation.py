@@ -187,7 +187,7 @@ def test_other_errors_are_not_refusals(memory):
 
 @pytest.mark.parametrize(
     ("epsilon", "delta", "words"),
-    [(1.0, DELTA, "exact fractions"), (Fraction(0), DELTA, "positive"), (EPSILON, Fraction(1), "in .0, 1.")],
+    [("1 %", DELTA, "not a number"), (Fraction(0), DELTA, "positive"), (EPSILON, Fraction(1), "in .0, 1.")],
 )
 def test_invalid_budgets_are_refused(memory, epsilon, delta, words):
     with pytest.raises(ConfigurationError, match=words):

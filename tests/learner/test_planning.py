@@ -13,6 +13,7 @@ from dpcore.errors import ConfigurationError, PlanError, SchemaError, SlotOverfl
 from dpcore.numbers.fixed_point import check_fits
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.rados.designs import DpFeatDesign, PlainDesign, SensitiveFeature
+from dpcore.records.features import Classes
 from dpcore.records.schema import BooleanFeature, CategoryFeature, RealFeature, Schema
 from learner.decryption import VALIDITY_S, LearnerKey
 from learner.requests import MomentsRequest, RadosRequest
@@ -21,7 +22,7 @@ from radofed.planning.design_cost import PlanRequest
 from radofed.planning.designs import plan_cost
 from tests.federation.learner import REQUEST, SCHEMA, World
 from wire.envelopes import MessageType
-from wire.query import PaillierKey, Query, open_query, setting_of
+from wire.query import Feature, PaillierKey, Query, open_query, setting_of
 
 PLAIN = RadosRequest(schema=SCHEMA, rados=40, design="plain")
 
@@ -176,6 +177,25 @@ def test_moments_of_too_many_coordinates_are_refused_with_what_fits(learner_key)
     request = MomentsRequest(replace(SCHEMA, features=(many,)), epsilon=Fraction(1))
     with pytest.raises(PlanError, match="values are more than the 268435456 of one query: use fewer coordinates"):
         World(learner_key, named(3)).plan(request)
+
+
+def test_products_of_each_class_are_planned_with_their_feature_or_refused(learner_key):
+    """Of 3,000 values and 100 classes the products of all are a query, and those of each class are too many values."""
+    world, label = World(learner_key, named(3)), Classes(column="y", values=tuple(map(str, range(100))))
+    schema = replace(SCHEMA, label=label)
+    asked = MomentsRequest(schema, epsilon=Fraction(1), products_of_each_class=True)
+    query, of_all = world.plan(asked).query, world.plan(replace(asked, products_of_each_class=False)).query
+    assert Feature.CLASS_PRODUCTS.value in query.features
+    assert Feature.CLASS_PRODUCTS.value not in of_all.features
+    products = schema.d * (schema.d + 1) // 2 - 1
+    assert query.length - of_all.length == 99 * products
+    # The noise is that of products of all, but for the slack of more values.
+    assert of_all.kind.share_sigma <= query.kind.share_sigma <= 1.0001 * of_all.kind.share_sigma
+    many = CategoryFeature(name="x", values=tuple(map(str, range(3_000))))
+    with pytest.raises(PlanError, match="of one query: leave out products_of_each_class, which ask for 100 sums"):
+        world.plan(replace(asked, schema=replace(schema, features=(many,))))
+    with pytest.raises(ConfigurationError, match="only a label of several classes has products of each class"):
+        MomentsRequest(SCHEMA, epsilon=Fraction(1), products_of_each_class=True)
 
 
 def test_rados_within_an_epsilon_are_as_many_as_the_smallest_party_can_charge(learner_key):

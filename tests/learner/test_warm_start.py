@@ -32,7 +32,8 @@ def memory(learner_key) -> Memory:
 def trained(memory, directory, epsilon: str = "1", **options) -> Model:
     """As `rado learner train` trains, by two rounds."""
     given = {"to": directory / "model.json", "epsilon": Fraction(epsilon), "rounds": 2, **options}
-    return AskedTraining.of("newton", TrainOptions(**given), SCHEMA).run(memory).model
+    training = AskedTraining.of("newton", TrainOptions(**given), SCHEMA)
+    return training.run(Federation(memory, SCHEMA, **training.terms)).model
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,8 @@ import radofed
 from dpcore.errors import ConfigurationError, PlanError, RadofedError
 from dpcore.estimators.mean_variance import MeanVariance
 from dpcore.estimators.radoboost import RadoBoost
+from dpcore.numbers.rationals import exact
 from dpcore.rados.distribution import RadoDistribution
-from radobase.options import exact
 from radofed.cli.entry_point import run
 from radofed.simulation import federation as federation_module
 from radofed.simulation.evaluation import auc

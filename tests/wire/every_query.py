@@ -171,6 +171,12 @@ def every_query(world: World) -> dict[str, Query]:
         "gradient": ClassGradientQuery("logistic", tuple(range(3 * D)), Fraction(1, 2), 1 << 20, None, 3),
     }
     made |= {f"{name} of classes": _query(world, kind, schema=OF_CLASSES) for name, kind in classes.items()}
+    made["moments with products of each class"] = _query(
+        world,
+        replace(classes["moments"], products_of_each_class=True),
+        schema=OF_CLASSES,
+        features=(Feature.BASE.value, Feature.CLASS_PRODUCTS.value),
+    )
     about = (parse("y >= 30"), parse('(y > 2.5) & x["smoker"]'), parse("y"), parse("y < 1/3"))
     numbers = {
         "moments": NumberMomentsQuery(CLIP, 77, 1 << 20, OF_NUMBERS.label.coding),

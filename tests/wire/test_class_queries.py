@@ -24,9 +24,12 @@ def queries(secret_key) -> dict[str, Query]:
     return every_query(World(secret_key))
 
 
-@pytest.mark.parametrize("name", ["moments", "statistic", "gradient"])
+@pytest.mark.parametrize(
+    "name",
+    ["moments of classes", "statistic of classes", "gradient of classes", "moments with products of each class"],
+)
 def test_a_query_about_classes_is_read_as_it_was_written(queries, name):
-    asked = queries[f"{name} of classes"]
+    asked = queries[name]
     found = Query.from_bytes(asked.to_bytes())
     assert found == asked
     assert type(found.kind) is type(asked.kind)
@@ -56,6 +59,19 @@ def test_a_query_that_is_not_about_the_label_is_refused(queries, kind):
     with pytest.raises(WireError, match=r"label|classes") as refused:
         replace(queries["moments of classes"], kind=kind)
     assert refused.value.code is Code.QUERY_INVALID
+
+
+def test_products_of_each_class_are_those_of_a_label_of_several_classes_and_name_their_feature(queries):
+    asked = queries["moments with products of each class"]
+    message = query_pb2.Query()
+    write_kind(asked.kind, message)
+    assert message.moments.products_of_each_class
+    with pytest.raises(WireError, match="Only a label of several classes has products") as refused:
+        read_kind(message, SCHEMA)
+    assert refused.value.code is Code.QUERY_INVALID
+    for query, features in ((asked, queries["moments of classes"].features), (queries["moments"], asked.features)):
+        with pytest.raises(WireError, match="products_of_each_class has its feature"):
+            replace(query, features=features)
 
 
 @pytest.mark.parametrize("name", ["moments", "gradient"])

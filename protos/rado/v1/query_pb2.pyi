@@ -386,10 +386,15 @@ class MomentsQuery(google.protobuf.message.Message):
     NORM_BOUND_FIELD_NUMBER: builtins.int
     EDGE_MULTIPLIER_FIELD_NUMBER: builtins.int
     SHARE_SIGMA_FIELD_NUMBER: builtins.int
+    PRODUCTS_OF_EACH_CLASS_FIELD_NUMBER: builtins.int
     edge_multiplier: builtins.int
     """The integer weight of an edge's coordinate; squares weigh 5 and products 7 (see the protocol document)."""
     share_sigma: builtins.int
     """Standard deviation of each party's discrete Gaussian share of the noise on each value; at least 3."""
+    products_of_each_class: builtins.bool
+    """Whether products are summed for each class of the label, class by class. Only for a label of several classes, and
+    only with the feature class-products.
+    """
     @property
     def norm_bound(self) -> Global___Rational:
         """R: edges are clipped to this length."""
@@ -400,9 +405,10 @@ class MomentsQuery(google.protobuf.message.Message):
         norm_bound: Global___Rational | None = ...,
         edge_multiplier: builtins.int = ...,
         share_sigma: builtins.int = ...,
+        products_of_each_class: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["norm_bound", b"norm_bound"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["edge_multiplier", b"edge_multiplier", "norm_bound", b"norm_bound", "share_sigma", b"share_sigma"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["edge_multiplier", b"edge_multiplier", "norm_bound", b"norm_bound", "products_of_each_class", b"products_of_each_class", "share_sigma", b"share_sigma"]) -> None: ...
 
 Global___MomentsQuery: typing_extensions.TypeAlias = MomentsQuery
 

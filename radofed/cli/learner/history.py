@@ -164,9 +164,9 @@ def privacy(
     one is known: for counts.
     """
     from dpcore.errors import ConfigurationError
+    from dpcore.numbers.rationals import exact
     from learner.composition import composed_privacy, sentences
     from learner.release import Release
-    from radobase.options import exact
 
     if feature is not None and column is not None:
         raise ConfigurationError("give --feature or --column, not both")

@@ -15,7 +15,7 @@ from radofed.cli.party import check_files, result_of
 
 if TYPE_CHECKING:
     from learner.report.gathering import Report
-    from learner.report.page import Drawn
+    from learner.report.pictures import Drawn
     from learner.shapes import Shapes
 
 
@@ -146,7 +146,8 @@ def picture(
     charges nothing.
     """
     from learner.model import Model
-    from learner.report.page import draw, picture_page, usual
+    from learner.report.page import picture_page
+    from learner.report.pictures import draw, usual
     from learner.scoring import by_score
     from learner.shapes import every_shapes, shapes_of
     from radobase.writing import create_durably

@@ -19,6 +19,7 @@ from learner.report import page
 from learner.report.coefficients import effects
 from learner.report.gathering import Sources, gather
 from learner.report.page import document
+from learner.report.pictures import usual
 from learner.report.sentences import BESIDE_AVERAGE
 from learner.shapes import every_shapes
 from learner.training import fitted, learns, model_of, warning_of
@@ -133,7 +134,7 @@ class Releases:
         """As `rado learner picture MODEL`."""
         path = self._model_file(visit.path["model"])
         model = Model.load(path)
-        made = page.picture_page(model, path.name, page.usual(every_shapes(model)), __version__)
+        made = page.picture_page(model, path.name, usual(every_shapes(model)), __version__)
         return _kept(visit, made, f"models/{path.stem}/shapes", f"shapes-{path.stem}.html")
 
     def _report(self, visit: Visit, subject: Path, address: str) -> Answer:

@@ -20,7 +20,7 @@ from dpcore.errors import ConfigurationError
 from dpcore.records.schema import Schema
 from learner.composition import Unanswered
 from learner.config import LearnerConfig
-from learner.federation import RoundEndedError, RoundLostError
+from learner.federation import Federation, RoundEndedError, RoundLostError
 from learner.history import AskedBeforeError
 from learner.journal import SessionSource, query_ids_of
 from learner.planning import Plan
@@ -334,7 +334,7 @@ class Trainings:
                 source = SessionSource(
                     session, self._journal(name), asks_again=asks_again, reuses=reuses, on_status=run.see, note=run.take
                 )
-                trained = training.run(_Stoppable(source, run))
+                trained = training.run(Federation(_Stoppable(source, run), training.schema, **training.terms))
             if warning := warning_of(trained.estimator, trained.oracle.answers):
                 write_durably(self._path(name), replace(kept, warning=warning).to_bytes())
             trained.model.save(self._model(name))

@@ -1,9 +1,11 @@
 """The discriminant of several classes: the scores of its definition, and what noise does not break."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from dpcore.errors import ConfigurationError
+from dpcore.errors import ConfigurationError, DataError, ShapeError
 from dpcore.estimators import class_discriminant
 from dpcore.estimators.class_discriminant import GaussianClasses
 from dpcore.estimators.mean_variance import MeanVariance
@@ -12,7 +14,10 @@ from dpcore.estimators.private_newton import PrivateNewton
 from dpcore.rados.distribution import ClassMoments
 
 
-def moments_of(x: np.ndarray, y: np.ndarray, k: int, noise: float = 0.0, seed: int = 0) -> ClassMoments:
+def moments_of(
+    x: np.ndarray, y: np.ndarray, k: int, noise: float = 0.0, seed: int = 0, *, each: bool = False
+) -> ClassMoments:
+    """each: with products of each class, whose noise is 1 / sqrt(k) of that of their sum."""
     rows = np.column_stack([x, np.ones(len(x))])
     sums = np.array([rows[y == code].sum(axis=0) for code in range(k)])
     generator, d = np.random.default_rng(seed), rows.shape[1]
@@ -21,6 +26,13 @@ def moments_of(x: np.ndarray, y: np.ndarray, k: int, noise: float = 0.0, seed: i
     added[-1, -1] = 0.0
     products, level = rows.T @ rows + added, np.full((d, d), noise)
     level[-1, -1] = 0.0
+    own = None
+    if each:
+        own = np.array([(part := rows[y == code]).T @ part for code in range(k)])
+        wide = np.random.default_rng(seed + 1).normal(size=own.shape) * noise / np.sqrt(k)
+        own += (wide + wide.transpose(0, 2, 1)) / np.sqrt(2)
+        products = own.sum(axis=0)
+        products[-1, -1] = len(x)
     return ClassMoments(
         class_sums=sums + noise * generator.normal(size=sums.shape),
         product_sum=(products + products.T) / 2,
@@ -29,7 +41,18 @@ def moments_of(x: np.ndarray, y: np.ndarray, k: int, noise: float = 0.0, seed: i
         norm_bound=2.0,
         sum_noise=noise,
         product_noise=level,
+        class_products=own,
     )
+
+
+def of_two_shapes(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """A narrow class beside a wide one, and a third one across both: where they meet depends on how each varies."""
+    generator = np.random.default_rng(seed)
+    y = generator.integers(0, 3, rows)
+    shapes = np.array([[[0.04, 0.0], [0.0, 0.3]], [[0.3, 0.25], [0.25, 0.3]], [[0.3, -0.2], [-0.2, 0.2]]])
+    means = np.array([[-0.25, 0.0], [0.25, 0.1], [0.1, 0.4]])
+    away = np.einsum("njk,nk->nj", shapes[y], generator.normal(size=(rows, 2)))
+    return 0.4 * (means[y] + away), y
 
 
 def made(rows: int = 3000, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -63,6 +86,63 @@ def test_mean_variance_knows_that_bounded_features_vary_less_near_their_bounds()
     assert float(np.mean(fitted.predict(rows) != y)) < float(np.mean((rows @ line.T).argmax(axis=1) != y)) - 0.01
     again = MeanVariance().fit_moments(moments)
     assert np.array_equal(fitted.theta_, again.theta_)
+
+
+def test_products_of_each_class_bring_the_scores_to_those_of_the_rows():
+    """The multinomial logistic regression of the rows themselves has the least loss of all linear scores."""
+    from sklearn.linear_model import LogisticRegression
+
+    x, y = of_two_shapes(6000, 2)
+    rows = np.column_stack([x, np.ones(len(x))])
+
+    def loss(scores: np.ndarray) -> float:
+        return float(np.mean(np.log(np.exp(scores - scores[np.arange(len(y)), y][:, np.newaxis]).sum(axis=1))))
+
+    least = loss(LogisticRegression(max_iter=500).fit(x, y).decision_function(x))
+    of_all, of_each = (
+        loss(MeanVariance().fit_moments(moments_of(x, y, 3, each=each)).decision_function(rows))
+        for each in (False, True)
+    )
+    assert of_each - least < 0.002
+    assert of_all - least > 0.01
+    of_rows = MeanVariance().fit(x, np.array(["ant", "bee", "cow"])[y])
+    assert loss(of_rows.decision_function(x)) - least < 0.002
+
+
+def test_a_classs_covariance_is_its_own_where_rows_and_noise_allow_and_else_the_common_one():
+    x, y = of_two_shapes(6000, 2)
+    usual = np.eye(2) * 0.008
+    exact = GaussianClasses.of(moments_of(x, y, 3, each=True), 0.8).products
+    for code in range(3):
+        own = np.cov(x[y == code].T, bias=True)
+        assert exact.covariances[code] == pytest.approx(own, abs=1e-9)
+        assert exact.covariance(code, usual) == pytest.approx(own, abs=3e-3)
+        assert np.array_equal(exact.covariance(code, own), own)
+    loud = GaussianClasses.of(moments_of(x, y, 3, noise=2e5, each=True), 0.8).products
+    shares = [
+        np.abs(loud.covariance(code, usual) - usual).max() / np.abs(loud.covariances[code]).max() for code in (0, 1)
+    ]
+    assert max(shares) < 0.8
+    few = GaussianClasses.of(moments_of(x[:9], np.arange(9) % 3, 3, each=True), 0.8).products
+    assert np.abs(few.covariance(0, usual) - usual).max() < np.abs(few.covariances[0] - usual).max()
+    assert GaussianClasses.of(moments_of(x, y, 3), 0.8).products is None
+
+
+def test_noise_in_products_of_each_class_leaves_finite_scores_and_scores_add_up_to_zero():
+    x, y = made()
+    rows = np.column_stack([x, np.ones(len(x))])
+    found = MeanVariance().fit_moments(moments_of(x, y, 4, noise=30.0, each=True))
+    assert float(np.mean(found.predict(rows) != y)) < 0.1
+    assert found.theta_.sum(axis=0) == pytest.approx(np.zeros(3), abs=1e-9)
+    assert np.isfinite(MeanVariance().fit_moments(moments_of(x, y, 4, noise=1e5, each=True)).theta_).all()
+
+
+def test_products_of_another_shape_or_not_finite_are_refused():
+    known = moments_of(*made(), 3, each=True)
+    with pytest.raises(ShapeError, match="d by d matrix for each class"):
+        replace(known, class_products=known.class_products[:2])
+    with pytest.raises(DataError, match="class_products is not finite"):
+        replace(known, class_products=known.class_products * np.nan)
 
 
 def test_many_weights_are_those_of_the_discriminant(monkeypatch):

@@ -13,7 +13,8 @@ from dpcore.evaluation.class_evaluation import evaluate_classes
 from learner.model import Model
 from learner.report.gathering import Sources, gather
 from learner.report.measured import OwnRows, measure, read_evaluation
-from learner.report.page import MOST_OF_CLASS, document, draw, picture_page, usual
+from learner.report.page import document, picture_page
+from learner.report.pictures import MOST_OF_CLASS, draw, usual
 from learner.report.sentences import BESIDE_AVERAGE
 from learner.shapes import every_shapes
 from radofed.cli.entry_point import run

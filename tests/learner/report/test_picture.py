@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from learner.report.page import MOST_PAIRS, MOST_SIDE, NOT_MEASURABLE, draw, drawing, picture_page, usual, value_text
+from learner.report.page import picture_page
+from learner.report.pictures import MOST_PAIRS, MOST_SIDE, NOT_MEASURABLE, draw, drawing, usual, value_text
 from learner.report.sentences import BANDS, NO_BANDS
 from learner.shapes import Surface, every_shapes, shapes_of
 from radofed.cli.entry_point import run

@@ -1,0 +1,68 @@
+"""A federation of organisations, from a learner's configuration file."""
+
+from pathlib import Path
+from typing import Any
+
+from dpcore.errors import ConfigurationError
+from dpcore.records.schema import Schema
+from learner.config import LearnerConfig
+from learner.federation import Federation, check_terms
+from learner.journal import SessionSource
+from learner.session import Session, check_timeout
+from radobase.schema_files import load_schema
+
+USUAL_SCHEMA = "schema.toml"
+"""The file beside the configuration with the schema that the parties share, if no other is given."""
+
+
+class ConnectedFederation(Federation):
+    """A federation over a session, which ends with the block or with `close`."""
+
+    def __init__(self, source: SessionSource, schema: Schema, **terms: Any) -> None:
+        super().__init__(source, schema, **terms)
+        self.session = source.session
+
+    def close(self) -> None:
+        """Close the connection. Queries that were sent continue."""
+        self.session.close()
+
+
+def connect(
+    config: Path | str | LearnerConfig,
+    *,
+    schema: Schema | Path | str | None = None,
+    ask_again: bool = False,
+    reuse: bool = False,
+    timeout_s: float | None = None,
+    progress: bool = True,
+    **terms: Any,
+) -> ConnectedFederation:
+    """The federation of a learner, in place of `radofed.simulate_federation` once organisations answer.
+
+        with radofed.connect("learner.toml") as federation:
+            federation.describe(epsilon=1)
+
+    - config: `learner.toml`. schema: one, or its file; by default `schema.toml` beside the configuration.
+    - ask_again, reuse: what happens to a question that was asked before: it is asked and charged again, or answered by
+      the answer on disk, which costs nothing. By default it is refused, and the error says so.
+    - timeout_s: the longest wait for an answer. progress: whether to show the progress of queries.
+    - terms: of every query, such as purpose and cohort_min.
+
+    Only parties that `rado learner accept` has accepted are asked. Raises ConfigurationError or SchemaError before
+    anything is sent.
+    """
+    check_terms(terms)
+    check_timeout(timeout_s)
+    if ask_again and reuse:
+        raise ConfigurationError("ask_again and reuse exclude one another: give one of them")
+    found = config if isinstance(config, LearnerConfig) else LearnerConfig.load(Path(config))
+    if schema is None:
+        if isinstance(config, LearnerConfig):
+            raise ConfigurationError("give the schema that the parties share: schema='schema.toml'")
+        schema = Path(config).parent / USUAL_SCHEMA
+        if not schema.is_file():
+            raise ConfigurationError(f"{schema} is not there: give the schema that the parties share, schema=...")
+    shared = schema if isinstance(schema, Schema) else load_schema(Path(schema))
+    session = Session(found, progress=progress)
+    source = SessionSource(session, asks_again=ask_again, reuses=reuse, timeout_s=timeout_s)
+    return ConnectedFederation(source, shared, **terms)

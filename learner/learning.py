@@ -1,0 +1,173 @@
+"""What a federation is asked for a model: trainings and evaluations by name, and plans of what would be asked."""
+
+import inspect
+import warnings
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from dpcore.declared import declarations
+from dpcore.errors import ConfigurationError
+from dpcore.evaluation.measured_evaluation import MeasuredEvaluation, evaluate_numbers
+from dpcore.evaluation.options import EvaluationOptions
+from dpcore.numbers.rationals import Exact, exact
+from dpcore.records.features import nearest
+from dpcore.records.held_back import Part
+from dpcore.statistics.adaptive import Adaptive, Way
+from learner.estimators import BY_QUERIES, FROM_RELEASES, class_of, make_estimator
+from learner.inquiring import InquiringFederation
+from learner.training import AskedTraining, check_learns, warning_of
+from learner.warm_start import load_start
+from radobase.keywords import check_keywords
+from wire.request_fields import USUAL_DELTA
+
+if TYPE_CHECKING:
+    from dpcore.evaluation.class_evaluation import ClassEvaluation
+    from dpcore.evaluation.descriptive.inquiry import Inquiry
+    from dpcore.evaluation.evaluation import Evaluation
+    from learner.federation import Federation
+    from learner.inquiring import PlannedInquiry
+    from learner.model import Model
+    from learner.planning import Plan
+    from learner.requests import Request
+
+_PLANNED = ("statistic", "describe", "crosstab", "compare", "correlate", "survival")
+_OF_TRAINING = ("epsilon", "delta", "rounds", "adaptive", "hold_back", "start_from", "journal")
+
+
+class _Planner(InquiringFederation):
+    """The inquiries of a federation, planned in place of asked."""
+
+    def __init__(self, federation: "Federation") -> None:
+        self._federation = federation
+
+    def inquire(self, inquiry: "Inquiry", *, epsilon: Exact, delta: Exact = USUAL_DELTA) -> Any:
+        return self._federation.planned_inquiry(inquiry, epsilon=epsilon, delta=delta)
+
+
+class LearningFederation(InquiringFederation):
+    """The trainings, evaluations and plans of a federation."""
+
+    def train(
+        self,
+        estimator: str,
+        *,
+        epsilon: Exact | None = None,
+        delta: Exact = USUAL_DELTA,
+        rounds: int | None = None,
+        adaptive: int | None = None,
+        hold_back: Exact | None = None,
+        start_from: "Model | Path | str | None" = None,
+        journal: Path | str | None = None,
+        **options: Any,
+    ) -> "Model":
+        """The model of an estimator that asks the parties, such as "newton", as `rado learner train` makes it.
+
+        - epsilon, delta: of all its queries together. options: of the estimator.
+        - hold_back: the share of its rows that each party leaves out, which `evaluate` then asks about.
+        - start_from: an earlier model of the same schema, or its file.
+        - journal: the file that keeps the queries so far; the same call continues an interrupted training from it.
+
+        Raises ConfigurationError or PlanError before anything is asked, and what the estimator and the parties raise. A
+        UserWarning says what to know of the model.
+        """
+        federation = cast("Federation", self)
+        if estimator in FROM_RELEASES and estimator not in BY_QUERIES:
+            raise ConfigurationError(
+                f"{estimator} learns from a release and asks nothing: ask for one by a session, and give it to "
+                "radofed.train"
+            )
+        check_learns(estimator, federation.schema)
+        check_keywords(estimator, options, (*_OF_TRAINING, *inspect.signature(class_of(estimator)).parameters))
+        if epsilon is None:
+            raise ConfigurationError("a training asks the parties: give the epsilon of all its answers, epsilon=1")
+        budget = exact(epsilon, "epsilon"), exact(delta, "delta")
+        chosen = options | ({} if rounds is None else {"rounds": rounds})
+        made, start, share = make_estimator(estimator, **chosen), None, _left_out(federation)
+        if hold_back is not None:
+            if federation.held_back is not None:
+                raise ConfigurationError("this federation is a part of the rows already: leave hold_back out")
+            federation, share = federation.hold_back(hold_back)[0], exact(hold_back, "hold_back")
+        if start_from is not None:
+            source = Path(start_from) if isinstance(start_from, str) else start_from
+            start = load_start(source, estimator, federation.schema, share, budget[1])
+        if journal is not None:
+            federation = federation.with_journal(Path(journal))
+        training = AskedTraining(estimator, made, federation.schema, *budget, federation.terms, adaptive, start)
+        trained = training.run(federation)
+        if (warning := warning_of(trained.estimator, trained.oracle.answers)) is not None:
+            warnings.warn(warning, stacklevel=2)
+        return trained.model
+
+    def evaluate(
+        self, model: "Model", *, epsilon: Exact, delta: Exact | None = None, adaptive: int | None = None, **options: Any
+    ) -> "Evaluation | ClassEvaluation | MeasuredEvaluation":
+        """The quality of a model on the parties' rows, as `rado learner evaluate` measures it.
+
+        A model that was trained with rows held back is measured on these, any other on all rows. delta: by default 0,
+        which is Laplace noise, and 1e-6 for a number. adaptive: see `learner.federation.Federation.within`; each batch
+        is about a piece of the rows. options: of `radofed.EvaluationOptions`. Raises ConfigurationError before anything
+        is asked.
+        """
+        check_keywords("evaluate", options, [field.name for field in declarations(EvaluationOptions)])
+        chosen, federation = EvaluationOptions(**options), cast("Federation", self)
+        if model.schema.digest != federation.schema.digest:
+            raise ConfigurationError(
+                f"the model's schema {model.schema.name!r} is another one than the federation's "
+                f"{federation.schema.name!r}: evaluate it where its schema is shared"
+            )
+        if model.schema.label.coding.is_measured:
+            check_explained(model)
+            if options or adaptive is not None:
+                raise ConfigurationError(
+                    "an evaluation of numbers is one query for moments: give epsilon and delta alone"
+                )
+        else:
+            model.scoring.check_evaluation(chosen)
+        if adaptive is not None and model.held_back is None:
+            raise ConfigurationError(
+                "the model was trained on all rows, so nothing is claimed about new ones: leave adaptive out, or train "
+                "with hold_back"
+            )
+        if model.held_back is not None:
+            federation = federation.hold_back(model.held_back)[1]
+        if model.schema.label.coding.is_measured:
+            return evaluate_numbers(model.theta, federation.within(epsilon, USUAL_DELTA if delta is None else delta))
+        pieces = None if adaptive is None else Adaptive(adaptive, Way.SPLIT)
+        return model.scoring.evaluate(model, federation.within(epsilon, delta or Fraction(0), pieces), chosen)
+
+    def plan(self, what: "Request | str", *values: Any, **options: Any) -> "Plan | PlannedInquiry":
+        """What a question would cost, and how exact its answer would be; nothing is sent.
+
+        what: a request, or the name of a method with its arguments: `federation.plan("describe", by="sex", epsilon=1)`.
+        Raises ConfigurationError for another name, and as the method does.
+        """
+        federation = cast("Federation", self)
+        if not isinstance(what, str):
+            return federation.source.plan(what)
+        if what not in _PLANNED:
+            raise ConfigurationError(
+                f"{what!r} is not planned here; {nearest(what, _PLANNED)}. `rado plan` plans a training"
+            )
+        if what != "statistic":
+            found: PlannedInquiry = getattr(_Planner(federation), what)(*values, **options)
+            return found
+        known = ("epsilon", "delta", "tolerance", "confidence")
+        check_keywords(what, options, known)
+        budget = {name: options.pop(name) for name in ("epsilon", "delta") if name in options}
+        return federation.within(**budget).planned(*values, **options)
+
+
+def check_explained(model: "Model") -> None:
+    """Raise ConfigurationError if the error of a model of numbers or counts is no sum that can be asked for."""
+    if model.link == "log":
+        raise ConfigurationError(
+            "the explained deviance of counts is no sum that can be asked for: measure the model on a table of your "
+            "own, with `rado learner predict`"
+        )
+
+
+def _left_out(federation: "Federation") -> Fraction | None:
+    """The share that the federation's queries leave out already."""
+    part = federation.held_back
+    return part.share if part is not None and part.part is Part.TRAINING else None

@@ -1,0 +1,88 @@
+"""Estimates of a batch of predicates, by name."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from importlib import import_module
+from typing import Any
+
+from dpcore.errors import ConfigurationError
+from dpcore.numbers.rationals import upper
+from dpcore.predicates.expressions import Predicate
+from dpcore.predicates.notation import to_text
+from dpcore.queries.statement import PrivacyStatement
+from dpcore.records.features import nearest
+from dpcore.statistics.accuracy import Estimates
+from radobase.presentation.notebook import fragment
+
+Asked = Mapping[str, Predicate | str] | Sequence[Predicate | str]
+"""Predicates, or their texts, by name or in a list."""
+
+
+@dataclass(frozen=True, eq=False)
+class NamedEstimates(Estimates):
+    """Estimates, each with a name: `found["old"]`. Without a name it is the predicate's text."""
+
+    asked: Asked = field(default=(), repr=False)
+    privacy: PrivacyStatement | None = None
+    """Of the release that answered; None if there is none."""
+
+    @classmethod
+    def of(cls, found: Estimates, asked: Asked, privacy: PrivacyStatement | None) -> "NamedEstimates":
+        """These estimates of these predicates."""
+        own = {each.name: getattr(found, each.name) for each in fields(Estimates)}
+        return cls(**own, asked=asked, privacy=privacy)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """In the order of the values."""
+        if isinstance(self.asked, Mapping):
+            return tuple(self.asked)
+        return tuple(each if isinstance(each, str) else to_text(each) for each in self.asked)
+
+    def __getitem__(self, name: str) -> float:
+        """The estimate of this name. Raises ConfigurationError if there is none."""
+        names = self.names
+        if name not in names:
+            raise ConfigurationError(f"nothing was asked under {name!r}; {nearest(name, names)}")
+        return float(self.values[names.index(name)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        ends = ("rows", "confidence", "tolerance", "sampling", "quantisation", "noise")
+        return {
+            "estimates": dict(zip(self.names, self.values.tolist(), strict=True)),
+            **{name: getattr(self, name) for name in ends},
+            "premise": self.premise,
+            "privacy": None if self.privacy is None else self.privacy.to_dict(),
+        }
+
+    def to_pandas(self) -> Any:
+        """A data frame with a row for each name: estimate, lower, upper.
+
+        The ends are the estimate less and plus the tolerance, so all intervals hold together with the confidence.
+        Raises ConfigurationError if pandas is not installed.
+        """
+        try:
+            pandas = import_module("pandas")  # slow, and few need it
+        except ImportError as error:
+            raise ConfigurationError("pandas is not installed: install it, or use to_dict()") from error
+        width = self.tolerance
+        content = {"estimate": self.values, "lower": self.values - width, "upper": self.values + width}
+        return pandas.DataFrame(content, index=pandas.Index(self.names, name="predicate"))
+
+    def sentences(self) -> list[str]:
+        """What the figures hold for, and what the answer reveals."""
+        held = (
+            f"With probability {self.confidence:g} all estimates are within {upper(self.tolerance, 4)} of the shares "
+            f"among rows like the {self.rows} of the parties: {self.premise}."
+        )
+        return [held, *([] if self.privacy is None else self.privacy.short_sentences())]
+
+    def __str__(self) -> str:
+        each = [f"{name}: {value:.4f}" for name, value in zip(self.names, self.values.tolist(), strict=True)]
+        return "\n".join([*each, *self.sentences()])
+
+    def _repr_html_(self) -> str:
+        width = upper(self.tolerance, 4)
+        rows = [(name, f"{value:.4f}", width) for name, value in zip(self.names, self.values.tolist(), strict=True)]
+        return fragment("", self.sentences(), [("Estimates", ("predicate", "share of rows", "+-"), rows)])

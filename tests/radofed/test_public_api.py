@@ -1,0 +1,260 @@
+"""The public API under one import: `radofed` alone, as user code has it, over parties in this process."""
+
+import re
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import radofed
+
+SIZES = {"north": 2000, "south": 3000, "west": 2500}
+SCHEMA = """
+schema_version = 2
+name = "<patients>"
+bias = true
+texts = []
+
+[label]
+column = "ill"
+positive = ["yes"]
+negative = ["no"]
+missing = "refuse"
+
+[[features]]
+name = "age"
+type = "real"
+lower = 20
+upper = 95
+missing = "refuse"
+out_of_bounds = "clip"
+unreadable = "refuse"
+
+[[features]]
+name = "smoker"
+type = "boolean"
+true = ["true"]
+false = ["false"]
+missing = "refuse"
+unknown = "refuse"
+"""
+COST = """
+schema_version = 5
+name = "costs"
+bias = true
+texts = []
+
+[label]
+column = "cost"
+type = "number"
+lower = 0
+upper = 100
+missing = "refuse"
+out_of_bounds = "clip"
+
+[[features]]
+name = "age"
+type = "real"
+lower = 20
+upper = 95
+missing = "refuse"
+out_of_bounds = "clip"
+unreadable = "refuse"
+"""
+OLD = 'x["age"] >= 65'
+
+
+def patients(rows: int, seed: int) -> pd.DataFrame:
+    random = np.random.default_rng(seed)
+    age, smoker = random.integers(20, 95, rows), random.random(rows) < 0.3
+    risk = 1 / (1 + np.exp(-(age - 60) / 6 - smoker))
+    cost = np.clip(age + random.normal(0, 5, rows), 0, 100)
+    ill = np.where(random.random(rows) < risk, "yes", "no")
+    return pd.DataFrame({"age": age, "smoker": smoker, "ill": ill, "cost": cost})
+
+
+FRAMES = {name: patients(rows, seed) for seed, (name, rows) in enumerate(SIZES.items())}
+NEW = patients(400, 99)
+
+
+def federation(schema: str = SCHEMA, **options) -> radofed.Federation:
+    return radofed.simulate_federation(FRAMES, schema=radofed.Schema.from_toml(schema), **options)
+
+
+@pytest.fixture(scope="module")
+def asked() -> radofed.Federation:
+    return federation()
+
+
+@pytest.fixture(scope="module")
+def model(asked) -> radofed.Model:
+    return asked.train("newton", epsilon=2, rounds=3, hold_back=0.2)
+
+
+def test_parties_have_their_own_rows_from_frames_and_files(tmp_path, asked):
+    FRAMES["south"].to_csv(tmp_path / "south.csv", index=False)
+    (tmp_path / "schema.toml").write_text(SCHEMA.replace('true = ["true"]', 'true = ["true", "True"]'))
+    tables = {**FRAMES, "south": str(tmp_path / "south.csv")}
+    text = (tmp_path / "schema.toml").read_text().replace('["false"]', '["false", "False"]')
+    (tmp_path / "schema.toml").write_text(text)
+    with radofed.simulate_federation(tables, schema=tmp_path / "schema.toml", seed=7) as found:
+        rows = found.statistic([OLD], epsilon=1)
+        assert found.answers[0].party_rows == SIZES
+    true = np.mean(np.concatenate([frame["age"] for frame in FRAMES.values()]) >= 65)
+    assert abs(rows[OLD] - true) <= rows.noise
+
+
+def test_statistics_answer_by_name(asked):
+    found = asked.statistic({"old": OLD, "smoker": radofed.x["smoker"]}, epsilon=0.5, delta="1e-6")
+    assert found.names == ("old", "smoker")
+    assert found["old"] == found.to_dict()["estimates"]["old"]
+    frame = found.to_pandas()
+    assert list(frame.index) == ["old", "smoker"]
+    assert frame.loc["old", "upper"] == pytest.approx(found["old"] + found.tolerance)
+    assert found.privacy is not None
+    assert found.privacy.epsilon_if_others_collude <= 0.5
+    with pytest.raises(radofed.ConfigurationError, match=r"'old'"):
+        _ = found["olds"]
+    unnamed = asked.statistic([radofed.x["age"] >= 65], epsilon=1)
+    assert unnamed.names == (OLD,)
+
+
+@pytest.mark.parametrize("number", [0.5, "1e-6", np.float64(0.1)])
+def test_numbers_are_exact_as_people_write_them(asked, number):
+    oracle = asked.within(number)
+    assert oracle.epsilon == Fraction(str(number))
+    assert radofed.MomentsRequest(asked.schema, epsilon=number).epsilon == oracle.epsilon
+
+
+@pytest.mark.parametrize("number", ["one", True, float("nan")])
+def test_what_is_no_number_is_refused(asked, number):
+    with pytest.raises(radofed.ConfigurationError, match="is not a number"):
+        asked.statistic([OLD], epsilon=number)
+
+
+def test_a_budget_shows_what_is_left(asked):
+    oracle = asked.within(1, 0)
+    oracle.statistic({"old": OLD}, part="1/4")
+    oracle.statistic([OLD], part=0.25)
+    assert repr(oracle) == "<epsilon 1 and delta 0: 50 % of it is left after 2 answers>"
+    assert "50 % of it is left" in oracle._repr_html_()
+    with pytest.raises(radofed.ConfigurationError, match=r"0\.5 of it is left"):
+        oracle.statistic([OLD], part=0.6)
+
+
+CALLS = {
+    "describe": lambda asked: asked.describe(epsilom=1),
+    "train": lambda asked: asked.train("newton", epsilom=1),
+    "plan": lambda asked: asked.plan("statistic", [OLD], epsilom=1),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_unknown_keywords_are_refused_with_the_nearest_name(asked, call):
+    before = len(asked.answers)
+    with pytest.raises(radofed.ConfigurationError, match=r"'epsilom'.*'epsilon'"):
+        CALLS[call](asked)
+    assert len(asked.answers) == before
+
+
+def test_what_is_asked_wrongly_is_refused_before_anything_is_asked(asked, model):
+    before = len(asked.answers)
+    with pytest.raises(radofed.ConfigurationError, match=r"'purpse'.*'purpose'"):
+        federation(purpse="study")
+    with pytest.raises(radofed.ConfigurationError, match=r"'descibe'.*'describe'"):
+        asked.plan("descibe", epsilon=1)
+    with pytest.raises(radofed.ConfigurationError, match="give the epsilon"):
+        asked.train("newton")
+    with pytest.raises(radofed.ConfigurationError, match="learns from a release"):
+        asked.train("mean-variance", epsilon=1)
+    with pytest.raises(radofed.ConfigurationError, match="keeps no journal"):
+        asked.train("newton", epsilon=1, journal="newton.journal")
+    with pytest.raises(radofed.ConfigurationError, match="leave hold_back out"):
+        asked.hold_back(0.2)[0].train("newton", epsilon=1, hold_back=0.1)
+    with pytest.raises(radofed.ConfigurationError, match="table of each party by its name"):
+        radofed.simulate_federation([NEW, NEW], schema=asked.schema)
+    with pytest.raises(radofed.DataError, match="north: "):
+        radofed.simulate_federation({**FRAMES, "north": NEW.drop(columns="age")}, schema=asked.schema)
+    with pytest.raises(radofed.ConfigurationError, match="another one than the federation's"):
+        model.evaluate(federation(COST), epsilon=1)
+    assert len(asked.answers) == before
+
+
+def test_inquiries_and_plans_are_shown_as_tables(asked):
+    before = len(asked.answers)
+    plan = asked.plan("describe", ["age"], epsilon=1)
+    assert "mean" in plan._repr_html_()
+    assert "y == 1" in asked.plan("statistic", {"ill": "y == 1"}, epsilon=1)._repr_html_()
+    request = radofed.MomentsRequest(asked.schema, epsilon="1/2")
+    assert "Each party uploads" in asked.plan(request)._repr_html_()
+    assert len(asked.answers) == before
+    found = asked.describe(["age"], epsilon=1)
+    assert "<td>mean</td>" in found._repr_html_()
+    assert found.one("mean", "age").estimate == pytest.approx(57, abs=2)
+
+
+def test_a_model_predicts_says_and_is_measured(asked, model, tmp_path):
+    predicted = model.predict(NEW)
+    assert set(predicted) == {"yes", "no"}
+    assert np.mean(predicted == NEW["ill"].to_numpy()) > 0.75
+    with pytest.raises(radofed.ModelError, match="calibrated"):
+        model.predict_proba(NEW)
+    found = model.evaluate(asked, epsilon="1/2")
+    assert "hold back" in found.sentences()[0]
+    calibrated = model.calibrated(found)
+    chances = calibrated.predict_proba(NEW)
+    assert calibrated.classes == ("no", "yes")
+    assert chances.shape == (400, 2)
+    assert np.allclose(chances.sum(axis=1), 1)
+    told = model.summary()
+    assert re.search(r"age +for each unit more +[+]0[.]", told)
+    assert all(sentence in told for sentence in model.statement.sentences())
+    model.save(tmp_path / "model.json")
+    assert radofed.Model.load(str(tmp_path / "model.json")).summary() == told
+    again = asked.train("newton", epsilon=1, rounds=2, hold_back=0.2, start_from=model)
+    assert again.started_from == model.digest
+
+
+def test_rows_without_a_prediction_have_none(model):
+    odd = NEW.head(3).assign(age=[np.nan, 50, 60])
+    lenient = radofed.Schema.from_toml(
+        SCHEMA.replace('upper = 95\nmissing = "refuse"', 'upper = 95\nmissing = "zero-vector"')
+    )
+    with pytest.warns(UserWarning, match="no prediction"):
+        found = replace(model, schema=lenient).predict(odd.head(1))
+    assert list(found) == [None]
+
+
+def test_what_notebooks_show_is_escaped_and_small(model, tmp_path):
+    shown, picture = model._repr_html_(), model.plot()
+    drawn = picture._repr_html_()
+    assert "&lt;patients&gt;" in shown
+    for text in (shown, drawn):
+        assert "<patients>" not in text
+        assert "<script" not in text
+        assert "http" not in text
+        assert len(text) < 20_000
+    assert "prefers-color-scheme: dark" in drawn
+    # Styles of a piece reach nothing else of the page.
+    style = re.search(r"<style>(.*?)</style>", drawn, re.DOTALL)[1]
+    assert all(rule.strip().startswith((".radofed", "@media")) for rule in re.findall(r"(?:^|})([^{}]+){", style))
+    picture.save(tmp_path / "model.svg")
+    assert (tmp_path / "model.svg").read_text().startswith("<svg")
+    with pytest.raises(radofed.ConfigurationError, match="SVG"):
+        picture.save("model.png")
+
+
+def test_a_model_of_a_number_predicts_in_units_and_says_them(tmp_path):
+    with federation(COST) as asked:
+        model = asked.train("newton", epsilon=4)
+        found = model.evaluate(asked, epsilon=2)
+    assert np.abs(model.predict(NEW) - NEW["age"]).mean() < 5
+    assert float(re.search(r"age +for each unit more +[+]([0-9.]+)", model.summary())[1]) == pytest.approx(1, abs=0.15)
+    assert found.sentences()
+    for refused in (model.predict_proba, lambda _: model.plot()):
+        with pytest.raises(radofed.RadofedError):
+            refused(NEW)
+    with pytest.raises(radofed.ConfigurationError, match="give epsilon and delta alone"):
+        model.evaluate(asked, epsilon=1, bins=10)
