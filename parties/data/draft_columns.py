@@ -333,3 +333,39 @@ def true_of(seen: Seen, groups: Collection[Sequence[str]], notes: list[str]) -> 
 
 def _order(text: str) -> tuple[float, str]:
     return (float(text), text) if is_number(text) else (0.0, text)
+
+
+# Codes of one form, such as those of diagnoses, which a category may group by their first characters.
+
+
+#: Codes as those of diagnoses (ICD): a letter, two digits, and perhaps more after a point.
+_CODE = re.compile(r"[A-Za-z][0-9]{2}(?:\.?[0-9A-Za-z]{1,4})?[*+!]?", re.ASCII)
+#: Largest share of texts that are none.
+_OTHER_TEXTS = 0.05
+#: The numbers of first characters that are proposed, the first that gives few values.
+_PREFIXES = (3, 2, 1)
+_MOST_GROUPS = 300
+
+
+def starts(seen: Seen, prefix: int) -> Counter[str]:
+    """How many cells begin with each text of so many characters that a schema can list; marks do not count."""
+    found: Counter[str] = Counter()
+    for text, count in seen.counts.items():
+        if text not in seen.marks and FORM(text[:prefix]) == text[:prefix]:
+            found[text[:prefix]] += count
+    return found
+
+
+def code_advice(seen: Seen) -> str:
+    """How a column of codes of one form can be a category; empty if it has others than codes, or has ids."""
+    texts = [text for text in seen.counts if text not in seen.marks]
+    codes = sum(_CODE.fullmatch(text) is not None for text in texts)
+    if not texts or codes < (1 - _OTHER_TEXTS) * len(texts) or len(texts) == seen.present:
+        return ""
+    for prefix in _PREFIXES:
+        if 1 < (values := len(starts(seen, prefix))) <= _MOST_GROUPS:
+            return (
+                f"; its texts are codes of one form, and by their first {prefix} characters they are {values} values: "
+                f"--prefix {seen.name}={prefix} makes them a category"
+            )
+    return ""

@@ -11,13 +11,13 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 import numpy as np
 
-from dpcore.errors import ConfigurationError
 from dpcore.records.features import DateFeature, Day, Missing
 from dpcore.records.schema import BIAS, BooleanFeature, CategoryFeature, Feature, RealFeature
 from parties.data.draft_columns import (
     MOST_TEXTS,
     Form,
     Seen,
+    code_advice,
     counted,
     is_number,
     marks_no_value,
@@ -25,7 +25,7 @@ from parties.data.draft_columns import (
     spellings,
     true_of,
 )
-from radobase.printing import amount, listed
+from radobase.printing import amount
 
 MOST_CATEGORIES = 30
 #: The quantiles that bound a number.
@@ -239,7 +239,7 @@ def _real(seen: Seen, notes: list[str]) -> RealFeature:
             f"The {seen.numbers} whole numbers of {seen.name!r} all differ: if it is an id, remove the feature."
         )
     return RealFeature(
-        name=_name(seen),
+        name=feature_name(seen),
         column=seen.name,
         lower=lower,
         upper=upper,
@@ -279,7 +279,7 @@ def _date(seen: Seen, notes: list[str], *, is_bounded: bool) -> DateFeature:
             f"{seen.name!r} has missing cells ({empty}): the draft imputes the median, {middle}; choose a constant."
         )
     return DateFeature(
-        name=_name(seen),
+        name=feature_name(seen),
         column=seen.name,
         first=str(first),
         last=str(last),
@@ -298,10 +298,10 @@ def _boolean(seen: Seen, groups: Sequence[Sequence[str]], notes: list[str]) -> B
     size = [sum(seen.counts[text] for text in group) for group in (true, false)]
     impute = size[0] >= size[1] if is_missing else None
     if impute is not None:
-        notes.append(_imputes(seen, (true if impute else false)[0], _empty(seen)))
+        notes.append(imputes(seen, (true if impute else false)[0], _empty(seen)))
     _say_spellings(seen, groups, notes, "the draft takes them for one value")
     return BooleanFeature(
-        name=_name(seen),
+        name=feature_name(seen),
         column=seen.name,
         true=tuple(true),
         false=tuple(false),
@@ -336,7 +336,7 @@ def _of_texts(seen: Seen, notes: list[str], place: str) -> Feature | str:
                 f"{seen.name!r} is {marks}, a mark for a missing value: such cells are imputed like empty ones."
             )
         return _boolean(seen, list(groups.values()), notes)
-    return _category(seen, groups, notes)
+    return category_of_texts(seen, groups, notes)
 
 
 def _too_many(seen: Seen, mixed: str, place: str) -> str:
@@ -357,10 +357,10 @@ def _too_many(seen: Seen, mixed: str, place: str) -> str:
     alike = "" if seen.overflowed else f"{len(spellings(seen.counts))} but for case, blanks and Unicode form, "
     is_alike = not seen.overflowed and len(spellings(seen.counts)) < len(seen.counts)
     several = f"{many}, {alike if is_alike else ''}in {amount(seen.present, 'cell')}"
-    return f"it has over {MOST_CATEGORIES} different texts ({several})"
+    return f"it has over {MOST_CATEGORIES} different texts ({several}){code_advice(seen)}"
 
 
-def _category(seen: Seen, groups: Mapping[str, Sequence[str]], notes: list[str]) -> CategoryFeature:
+def category_of_texts(seen: Seen, groups: Mapping[str, Sequence[str]], notes: list[str]) -> CategoryFeature:
     """A column of texts. A mark for a missing value is a value of its own, which stands for empty cells too."""
     values = tuple(sorted(seen.counts))
     marks = [text for text in values if marks_no_value(text)]
@@ -377,49 +377,14 @@ def _category(seen: Seen, groups: Mapping[str, Sequence[str]], notes: list[str])
             f"of its own, also for empty cells ({seen.missing})."
         )
     elif impute is not None:
-        notes.append(_imputes(seen, impute, seen.missing))
+        notes.append(imputes(seen, impute, seen.missing))
     what = 'each is a value of its own; write them alike, or keep one and add "case" to texts if only case differs'
     _say_spellings(seen, list(groups.values()), notes, what)
     return CategoryFeature(
-        name=_name(seen),
+        name=feature_name(seen),
         column=seen.name,
         values=values,
         missing="zero-vector" if impute is None else "impute",
-        unknown="zero",
-        impute=impute,
-    )
-
-
-def draft_category(seen: Seen, values: Sequence[str] | None, notes: list[str]) -> CategoryFeature:
-    """The category that a person asked for, of codes or texts. values: None for all that the column has.
-
-    Raises ConfigurationError if the column cannot be read as texts, or has too many or too few to take all.
-    """
-    if seen.unreadable:
-        raise ConfigurationError(f"category {seen.name!r}: {seen.unreadable}")
-    if values is None:
-        if seen.overflowed or not seen.present:
-            many = f"over {MOST_TEXTS} different texts" if seen.overflowed else "no text"
-            raise ConfigurationError(f"category {seen.name!r} has {many}; list its values: {seen.name}=VALUE,VALUE")
-        return _category(seen, spellings(sorted(seen.counts)), notes)
-    if not seen.overflowed:
-        if absent := [value for value in values if not seen.counts[value]]:
-            notes.append(f"{seen.name!r} never has {listed(list(map(repr, absent)))} in this table.")
-        others = sum(count for text, count in seen.counts.items() if text not in values)
-        if others:
-            notes.append(
-                f"{seen.name!r} has {amount(others, 'cell')} with another text than the listed ones: all indicators "
-                'are then 0 (unknown = "zero").'
-            )
-    impute = max(values, key=seen.counts.__getitem__) if seen.missing and seen.present else None
-    if impute is not None:
-        notes.append(_imputes(seen, impute, seen.missing))
-    missing: Missing = "zero-vector" if impute is None else "impute"
-    return CategoryFeature(
-        name=_name(seen),
-        column=seen.name,
-        values=tuple(values),
-        missing=missing,
         unknown="zero",
         impute=impute,
     )
@@ -430,14 +395,15 @@ def _say_spellings(seen: Seen, groups: Sequence[Sequence[str]], notes: list[str]
     notes += [f"{seen.name!r} has spellings of one text, {group}: {what}." for group in said]
 
 
-def _imputes(seen: Seen, text: str, empty: int) -> str:
+def imputes(seen: Seen, text: str, empty: int) -> str:
+    """The note on the text that empty cells become."""
     return (
         f"{seen.name!r} has missing cells ({empty}): the draft imputes the most frequent text, {text!r}; "
         "choose a constant."
     )
 
 
-def _name(seen: Seen) -> str:
+def feature_name(seen: Seen) -> str:
     """The feature's name: the column's, on one line, and never the bias's."""
     name = "".join(" " if ord(character) < 32 or ord(character) == 127 else character for character in seen.name)
     return f"{name}_column" if name == BIAS else name

@@ -29,6 +29,7 @@ from dpcore.records.features import (
 from dpcore.records.features.labels import MOST_CLASSES
 from dpcore.records.schema import Schema
 from dpcore.records.texts import DRAFTED_TEXTS
+from parties.data.draft_category import draft_category
 from parties.data.draft_columns import (
     FORM,
     MOST_TEXTS,
@@ -41,7 +42,7 @@ from parties.data.draft_columns import (
     true_of,
 )
 from parties.data.draft_event import draft_event
-from parties.data.draft_features import draft_category, draft_feature
+from parties.data.draft_features import draft_feature
 from parties.data.draft_measured import draft_count, draft_number
 from radobase.printing import amount, listed
 from radobase.tables.tables import Table, TableSource, no_such_column, open_table
@@ -217,6 +218,7 @@ def infer(
     event: str | None = None,
     excluded: Collection[str] = (),
     categories: Mapping[str, Sequence[str] | None] = MappingProxyType({}),
+    prefixes: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[Schema, list[str]]:
     """Draft a schema called `name` from a table, with notes for the person who revises it.
 
@@ -226,7 +228,8 @@ def infer(
     - Others are left out with a note, such as ids and free text, and so are the columns `left_out`.
 
     left_out: what each of them holds, in words. excluded: columns that are left out as asked. categories: columns that
-    become categories whatever they hold, with their values; None for all that they have.
+    become categories whatever they hold, with their values; None for all that they have. prefixes: columns that become
+    categories by so many first characters of their texts.
 
     bounded: columns whose bounds will be replaced. label_column: None for the last one that is not left out. positive:
     None only if the label has two values. target: the label's type; "classes" takes all values of its column.
@@ -240,6 +243,7 @@ def infer(
     notes = [f"{column!r} is left out: it holds {what}, and no feature." for column, what in left_out.items()]
     notes += [f"{column!r} is left out, as asked." for column in excluded]
     left_out = {**dict.fromkeys(excluded, "what was to be excluded"), **left_out}
+    categories = {**dict.fromkeys(prefixes), **categories}
     label_column = _label_column(table, label_column, left_out, notes)
     named = [column for column in table.columns if column]
     seen = _read(table, named)
@@ -254,16 +258,31 @@ def infer(
     _check_categories(table, categories, label, left_out)
     for name_of_column in (*label.columns, *left_out):
         seen.pop(name_of_column, None)
+    features = _features(table, seen, categories, prefixes, bounded, notes)
+    drafted = [each.column for each in features if any(group.bounds is not None for group in each.groups)]
+    notes.insert(0, _privacy_note([column for column in drafted if column not in bounded], bool(bounded)))
+    return Schema(name=name, label=label, features=tuple(features), texts=DRAFTED_TEXTS), notes
+
+
+def _features(
+    table: Table,
+    seen: Mapping[str, Seen],
+    categories: Mapping[str, Sequence[str] | None],
+    prefixes: Mapping[str, int],
+    bounded: Collection[str],
+    notes: list[str],
+) -> list[Feature]:
+    """The features of the columns that are neither the label's nor left out. Raises ConfigurationError for none."""
     before = len(notes)
     made = (
-        draft_category(one, categories[one.name], notes)
+        draft_category(one, categories[one.name], notes, prefixes.get(one.name))
         if one.name in categories
         else _feature(table, one, notes, bounded)
         for one in seen.values()
     )
     features = [feature for feature in made if feature is not None]
     notes += [f"The frame's index {name!r} is no column." for name in table.index if name not in table.columns]
-    if unnamed := len(table.columns) - len(named):
+    if unnamed := table.columns.count(""):
         notes.append(f"Left out, for want of a header: {amount(unnamed, 'column')}.")
     if not features:
         why = "".join(f"\n  {note}" for note in notes[before:])
@@ -271,9 +290,7 @@ def infer(
             f"{table.path}: no column besides the label can be a feature; correct the table, or write the "
             f"schema by hand{why}"
         )
-    drafted = [each.column for each in features if any(group.bounds is not None for group in each.groups)]
-    notes.insert(0, _privacy_note([column for column in drafted if column not in bounded], bool(bounded)))
-    return Schema(name=name, label=label, features=tuple(features), texts=DRAFTED_TEXTS), notes
+    return features
 
 
 def _label_column(table: Table, given: str | None, left_out: Mapping[str, str], notes: list[str]) -> str:
@@ -391,6 +408,14 @@ def parsed_category(text: str) -> tuple[str, tuple[str, ...] | None]:
             f"category {text!r}: write COLUMN, or COLUMN=VALUE,VALUE with different values, such as stage=1,2,3,4"
         )
     return column, tuple(found)
+
+
+def parsed_prefix(text: str) -> tuple[str, int]:
+    """The column and the number of characters of "COLUMN=NUMBER". Raises ConfigurationError."""
+    column, _, number = text.rpartition("=")
+    if not column or not (number.isascii() and number.isdecimal()) or not 1 <= len(number) <= 3:
+        raise ConfigurationError(f"prefix {text!r}: write COLUMN=NUMBER, such as diagnosis=3")
+    return column, int(number)
 
 
 # Bounds of the domain in a drafted schema, in place of those that its data suggest.

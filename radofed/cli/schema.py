@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -75,6 +75,14 @@ def infer(
             metavar="COLUMN[=VALUES]",
         ),
     ] = None,
+    prefix: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A column of codes to take as a category by their first characters, COLUMN=NUMBER; repeatable. "
+            "--category lists the values.",
+            metavar="COLUMN=NUMBER",
+        ),
+    ] = None,
     name: Annotated[
         str | None, typer.Option(help="The schema's name, which its digest covers. Default: records, for every table.")
     ] = None,
@@ -88,7 +96,7 @@ def infer(
     on the data and are not private: correct them before the parties agree on the draft.
     """
     from dpcore.records.features.labels import LABEL_TYPES, Label
-    from parties.data.schema_draft import DRAFT_NAME, bounded, parsed, parsed_category
+    from parties.data.schema_draft import DRAFT_NAME, bounded, parsed, parsed_category, parsed_prefix
     from parties.data.schema_draft import infer as draft
 
     if to is not None:
@@ -100,7 +108,8 @@ def infer(
     kind, called = target or Label.type, name or DRAFT_NAME
     options: dict[str, Any] = {"target": kind, "name": called, "left_out": left_out, "exposure": exposure}
     options |= {"event": event, "excluded": tuple(dict.fromkeys(exclude or ()))}
-    options["categories"] = _categories(map(parsed_category, category or ()))
+    options["categories"] = _by_column("category", map(parsed_category, category or ()))
+    options["prefixes"] = _by_column("prefix", map(parsed_prefix, prefix or ()))
     schema, notes = draft(table, label, positive, bounded=given, **options)
     schema = bounded(schema, given)
     text = schema.to_toml(notes)
@@ -113,13 +122,16 @@ def infer(
     return Result(data, f"{to}: {schema.d} coordinates; read it, correct it, and give every party the same file")
 
 
-def _categories(given: Iterable[tuple[str, tuple[str, ...] | None]]) -> dict[str, tuple[str, ...] | None]:
-    """The values of each category. Raises ConfigurationError if one column is named twice."""
-    found: dict[str, tuple[str, ...] | None] = {}
-    for column, values in given:
+Given = TypeVar("Given")
+
+
+def _by_column(option: str, given: Iterable[tuple[str, Given]]) -> dict[str, Given]:
+    """What an option gives for each column. Raises ConfigurationError if one column is named twice."""
+    found: dict[str, Given] = {}
+    for column, value in given:
         if column in found:
-            raise ConfigurationError(f"category {column!r} is named twice; name it once, with all of its values")
-        found[column] = values
+            raise ConfigurationError(f"{option} {column!r} is named twice; name it once, with all that it has")
+        found[column] = value
     return found
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 from radofed.cli.entry_point import run
 from tests.docs.examples import assert_says, examples_of, rado
 
+PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/check-your-data.md"
 BLOCKS, COMMANDS = examples_of("how-to/check-your-data.md")
+RECODES = re.findall(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 DIGEST = re.compile("[0-9a-f]{64}")
 #: Where the page's party has its files.
 SHOWN = "/srv/north"
@@ -29,13 +31,14 @@ def assert_prints(found: str, said: str) -> None:
 
 def test_each_command_prints_what_the_page_says(tmp_path):
     make, clean = (code for code, _ in BLOCKS)
-    infer, check, infer_again, check_again, check_party = COMMANDS
+    infer, check, infer_again, check_again, check_recoded, check_party = COMMANDS
     with chdir(tmp_path):
         exec(compile(make, "example", "exec"), {})
         for command, said in (infer, check):
             assert_prints(typed(command, tmp_path), said)
         exec(compile(clean, "example", "exec"), {})
-        for command, said in (infer_again, check_again):
+        Path("recode.toml").write_text(RECODES[-1], encoding="utf-8")
+        for command, said in (infer_again, check_again, check_recoded):
             assert_prints(typed(command, tmp_path), said)
     members = "".join(f" --party {name}=400" for name in ("north", "south", "west")) + " --learner lab"
     rado(

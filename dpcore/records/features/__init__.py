@@ -9,7 +9,7 @@ from dataclasses import MISSING, fields, replace
 from typing import Any, TypeVar
 
 from dpcore.records.features.boolean import BooleanFeature
-from dpcore.records.features.category import CategoryFeature
+from dpcore.records.features.category import CategoryFeature, require_prefixes
 from dpcore.records.features.date import DateFeature, day_of
 from dpcore.records.features.described import (
     Bound,
@@ -40,6 +40,7 @@ from dpcore.records.texts import (
     TRIMMED,
     SchemaFieldError,
     close_match,
+    form_of,
     nearest,
     require_name,
     same_form,
@@ -74,6 +75,8 @@ def in_form(part: P, steps: Sequence[str]) -> P:
             sentence = f"{same[0]!r} and {same[1]!r} are the same text to texts = {list(steps)}; remove one"
             raise SchemaFieldError(f"{path}.{' and '.join(lists)}", sentence)
         changed |= {key: tuple(map(form, found)) for key, found in lists.items()}
+    if (prefix := getattr(part, "prefix", None)) is not None:
+        require_prefixes(path, prefix, changed["values"], form_of(steps))
     impute = getattr(part, "impute", None)
     if isinstance(impute, str):
         changed["impute"] = form(impute)
@@ -109,10 +112,14 @@ def listed_texts(label: Target, features: Sequence[Feature], column: str) -> tup
 
 
 def plain(part: Feature | Target) -> dict[str, Any]:
-    """A part of a schema as plain values: tuples as lists, None if a field is not set, but no `unreadable` then."""
+    """A part of a schema as plain values: tuples as lists, None if a field is not set.
+
+    But no `unreadable` and no `prefix` then, which earlier versions do not have.
+    """
     values = {field.name: getattr(part, field.name) for field in fields(part)}
-    if not isinstance(part, DescribedLabel) and values.get("unreadable", "") is None:  # version 1 has no such field
-        del values["unreadable"]
+    for later in () if isinstance(part, DescribedLabel) else ("unreadable", "prefix"):
+        if values.get(later, "") is None:
+            del values[later]
     listed = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
     if isinstance(part, DescribedLabel):
         return {"type": part.type, **listed} if part.has_type_field else listed

@@ -1,5 +1,6 @@
 """Columns of a few listed values."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -15,6 +16,7 @@ from dpcore.records.features.described import (
     OneGroup,
     Policy,
     Tally,
+    Texts,
     UnknownCategory,
     Weights,
     absent_cells,
@@ -26,6 +28,7 @@ from dpcore.records.features.described import (
     look_up,
 )
 from dpcore.records.texts import (
+    LONGEST,
     Form,
     SchemaFieldError,
     nearest,
@@ -40,6 +43,21 @@ _UNLISTED = (
     "is a category that the schema does not list in values; add it, "
     'set unknown = "zero", "impute" or "zero-vector", or correct the file'
 )
+_PREFIX_RULE = (
+    "a category with a `prefix` compares only so many of the first code points of the cell's text, as `texts` leaves "
+    "it, with its values"
+)
+PREFIX_VERSION = 5
+"""The first version of schemas with prefixes."""
+
+
+def require_prefixes(path: str, prefix: int, values: Iterable[str], form: Form) -> None:
+    """Check that no value, in this form, is longer than the prefix: no cell would be it. Raises SchemaFieldError."""
+    if longer := [value for value in values if len(form(value)) > prefix]:
+        raise SchemaFieldError(
+            f"{path}.values",
+            f"{longer[0]!r} has more than the {prefix} characters of prefix; shorten it, or raise prefix",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,10 +80,17 @@ class CategoryFeature(OneGroup):
     missing: Missing = "refuse"
     unknown: UnknownCategory = "refuse"
     impute: str | None = None
+    prefix: int | None = None
+    """How many of the first characters of a cell's text are its value; None: the whole text."""
 
     def __post_init__(self) -> None:
         path = begin(self)
         values = require_texts(f"{path}.values", self.values)
+        if self.prefix is not None:
+            if type(self.prefix) is not int or not 1 <= self.prefix <= LONGEST:
+                sentence = f"{self.prefix!r} is no number of characters; write one from 1 to {LONGEST}, or leave it out"
+                raise SchemaFieldError(f"{path}.prefix", sentence)
+            require_prefixes(path, self.prefix, values, str)
         require_choice(f"{path}.missing", self.missing, MISSING_POLICIES)
         require_choice(f"{path}.unknown", self.unknown, ("refuse", "zero", "impute", "zero-vector"))
         require_impute(f"{path}.impute", self.impute, (self.missing, self.unknown))
@@ -76,6 +101,21 @@ class CategoryFeature(OneGroup):
                 raise SchemaFieldError(f"{path}.impute", f"{text!r} is not in values; {nearest(text, values)}")
             settle(self, impute=text)
         settle(self, values=values)
+
+    @property
+    def version(self) -> int:
+        """The first version with a prefix, if there is one."""
+        return super().version if self.prefix is None else PREFIX_VERSION
+
+    @property
+    def versioned_key(self) -> str:
+        """The field that needs a version after the first."""
+        return "prefix"
+
+    @property
+    def cell_rules(self) -> tuple[str, ...]:
+        """How a prefix is compared."""
+        return () if self.prefix is None else (_PREFIX_RULE,)
 
     @property
     def coordinates(self) -> tuple[str, ...]:
@@ -139,6 +179,8 @@ class CategoryFeature(OneGroup):
     def encode(self, cells: Cells, form: Form) -> EncodedColumn:
         """1 in the place of the cell's value, 0 elsewhere."""
         read = as_texts(self.column, cells)
+        if self.prefix is not None:
+            read = Texts(read.codes, tuple(text[: self.prefix] for text in read.texts), read.booleans)
         places = {form(text): place for place, text in enumerate(self.values)}
         codes = look_up(read, places)
         missing, unlisted = absent_cells(self.column, (self.missing, self.unknown), read, codes, _UNLISTED)

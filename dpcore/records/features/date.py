@@ -134,6 +134,14 @@ class Days(RealFeature):
         return tuple(("for each day more", weights) for _, weights in super().changes)
 
 
+_CELL_RULES = (
+    (
+        "a date is written 2024-12-31, and a time after it is ignored: its value is the number of days after "
+        "`since`, its bounds are first and last; its groups add up, the others being of its year, month or weekday"
+    ),
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class DateFeature(DescribedFeature):
     """A day from `first` to `last`, texts as 2024-12-31, encoded as a real feature with these bounds in days."""
@@ -142,12 +150,6 @@ class DateFeature(DescribedFeature):
     reals: ClassVar[tuple[str, ...]] = ()
     reads: ClassVar[Literal["numbers", "texts"]] = "texts"
     replaces_column: ClassVar[bool] = False
-    cell_rules: ClassVar[tuple[str, ...]] = (
-        (
-            "a date is written 2024-12-31, and a time after it is ignored: its value is the number of days after "
-            "`since`, its bounds are first and last; its groups add up, the others being of its year, month or weekday"
-        ),
-    )
     name: str
     column: str = ""
     first: str
@@ -190,6 +192,11 @@ class DateFeature(DescribedFeature):
         # Texts of dates have the order of the dates.
         impute = None if self.impute is None else min(max(self.impute, first), last)
         return replace(self, first=first, last=last, since=first, impute=impute)
+
+    @property
+    def cell_rules(self) -> tuple[str, ...]:
+        """How a day is read."""
+        return _CELL_RULES
 
     @property
     def version(self) -> int:

@@ -358,8 +358,11 @@ class DescribedFeature(ABC):
     """How its cells are read."""
     replaces_column: ClassVar[bool]
     """Whether no other feature may derive from its column."""
-    cell_rules: ClassVar[tuple[str, ...]] = ()
-    """What an exported model says about its cells beside the rules for all features."""
+
+    @property
+    def cell_rules(self) -> tuple[str, ...]:
+        """What an exported model says about its cells beside the rules for all features."""
+        return ()
 
     @property
     @abstractmethod

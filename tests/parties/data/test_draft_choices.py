@@ -6,7 +6,7 @@ import pytest
 
 from dpcore.errors import ConfigurationError, DataError
 from parties.data.dataset import check
-from parties.data.schema_draft import infer, parsed_category
+from parties.data.schema_draft import infer, parsed_category, parsed_prefix
 from radofed.cli.entry_point import run
 
 ROWS = "age,stage,site,ill\n" + "".join(
@@ -84,3 +84,40 @@ def test_the_command_takes_both_options_again_and_again(table, capsys):
     assert 'name = "age"' not in schema
     assert run([*command, "--category", "stage"]) == 4
     assert "category 'stage' is named twice" in capsys.readouterr().err
+    assert run([*command, "--prefix", "stage=1", "--prefix", "stage=2"]) == 4
+    assert "prefix 'stage' is named twice" in capsys.readouterr().err
+
+
+def diagnoses(path, rows=240, empty=0):
+    codes = [f"{'EIJ'[row % 3]}{row % 17:02}.{row % 2}" for row in range(rows)]
+    cells = ["" if row < empty else code for row, code in enumerate(codes)]
+    lines = [f"{cell},{20 + 7 * row % 31}.5,{'yes' if row % 3 else 'no'}" for row, cell in enumerate(cells)]
+    path.write_text("\n".join(["diagnosis,age,ill", *lines]))
+
+
+def test_a_column_of_many_codes_is_proposed_as_a_category_by_its_prefix(table):
+    diagnoses(table, empty=5)
+    schema, notes = infer(table, "ill", ["yes"])
+    assert list(features(schema)) == ["age"]
+    (note,) = (note for note in notes if "'diagnosis' is left out" in note)
+    assert "by their first 3 characters they are 51 values: --prefix diagnosis=3 makes them a category" in note
+    schema, notes = infer(table, "ill", ["yes"], prefixes={"diagnosis": 3})
+    found = features(schema)["diagnosis"]
+    assert (schema.version, found.prefix, len(found.values), found.missing) == (5, 3, 51, "impute")
+    assert check(schema, table).zero_vectors == 0
+    listed = infer(table, "ill", ["yes"], prefixes={"diagnosis": 1}, categories={"diagnosis": ("E", "I")})
+    assert features(listed[0])["diagnosis"].values == ("E", "I")
+
+
+def test_the_prefix_of_more_texts_than_are_counted_says_so(table):
+    lines = [f"A{row % 100:02}.{row},{'yes' if row % 3 else 'no'}" for row in range(1100)]
+    table.write_text("\n".join(["code,ill", *lines]))
+    _, notes = infer(table, "ill", ["yes"], prefixes={"code": 3})
+    assert any("the values are the first 3 characters of some of them" in note for note in notes)
+
+
+def test_a_prefix_is_a_number_of_characters():
+    assert parsed_prefix("a=b=3") == ("a=b", 3)
+    for wrong in ("a", "a=", "=3", "a=x", "a=\u0663", "a=1000"):
+        with pytest.raises(ConfigurationError, match="write COLUMN=NUMBER"):
+            parsed_prefix(wrong)
