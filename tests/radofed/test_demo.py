@@ -169,7 +169,7 @@ def test_the_statement_of_whole_records_is_of_all_answers_that_were_given(shown)
     assert privacy["epsilon"] == pytest.approx(0.8565, abs=1e-4)
     assert 0.999 < privacy["epsilon_if_others_collude"] <= 1
     assert privacy["colluding_parties"] == 1
-    assert all("all parties but in " ".join(release.statement.sentences()) for release in releases)
+    assert all("counts all but 1 party" in " ".join(release.statement.sentences()) for release in releases)
 
 
 @pytest.mark.more

@@ -161,7 +161,7 @@ def test_partitions_change_the_parties_but_not_the_distribution(table, partition
     assert {release.rados.shape[0] for release in releases} == {200}
     assert sum(release.rows for release in releases) == 2 * ROWS
     if partition == "by-column:site":
-        assert any("is not a feature" in note for note in result.notes)
+        assert any("what divides the rows, and no feature" in note for note in result.notes)
         assert result.coordinates == recorded(table, rados=5)[0].coordinates - 5
     assert result.federation.partition == partition
 
