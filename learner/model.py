@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import DataError, ModelError, RadofedError, ShapeError
-from dpcore.numbers.rationals import Exact, exact_number
+from dpcore.numbers.rationals import exact_number
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.encoding import Change, changes, summed, why_unusable
 from dpcore.records.feature_map import FeatureMap
@@ -233,9 +233,9 @@ class Model:
         """What each column adds to the score, as a picture that notebooks show. Raises SchemaError without classes."""
         return model_views.picture_of(self)
 
-    def evaluate(self, federation: "Federation", *, epsilon: Exact, **options: Any) -> Any:
+    def evaluate(self, federation: "Federation", **options: Any) -> Any:
         """The quality of the model on the rows of a federation: `Federation.evaluate`, which has the options."""
-        return federation.evaluate(self, epsilon=epsilon, **options)
+        return federation.evaluate(self, **options)
 
     @property
     def digest(self) -> bytes:

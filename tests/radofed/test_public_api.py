@@ -167,6 +167,11 @@ def test_what_is_asked_wrongly_is_refused_before_anything_is_asked(asked, model)
         asked.plan("descibe", epsilon=1)
     with pytest.raises(radofed.ConfigurationError, match="give the epsilon"):
         asked.train("newton")
+    with pytest.raises(radofed.ConfigurationError, match="give the epsilon"):
+        model.evaluate(asked)
+    for misspelt in (asked.within, asked.hold_back, lambda **given: model.evaluate(asked, **given)):
+        with pytest.raises(radofed.ConfigurationError, match="has no option 'epsilom'"):
+            misspelt(epsilom=1)
     with pytest.raises(radofed.ConfigurationError, match="learns from a release"):
         asked.train("mean-variance", epsilon=1)
     with pytest.raises(radofed.ConfigurationError, match="keeps no journal"):
@@ -258,3 +263,26 @@ def test_a_model_of_a_number_predicts_in_units_and_says_them(tmp_path):
             refused(NEW)
     with pytest.raises(radofed.ConfigurationError, match="give epsilon and delta alone"):
         model.evaluate(asked, epsilon=1, bins=10)
+
+
+def test_a_model_of_several_classes_predicts_their_names():
+    wards = {"cold": 25, "warm": 55, "hot": 80}
+    text = SCHEMA.replace("schema_version = 2", "schema_version = 4")
+    before, _, after = text.partition("[label]")
+    features = after.partition("[[features]]")[2]
+    label = f'[label]\ncolumn = "ward"\ntype = "classes"\nvalues = {list(wards)}\nmissing = "refuse"\n\n[[features]]'
+    random = np.random.default_rng(5)
+    tables = {}
+    for name in SIZES:
+        ward = random.choice(list(wards), 2500)
+        age = np.clip(np.vectorize(wards.get)(ward) + random.normal(0, 6, len(ward)), 20, 95)
+        tables[name] = pd.DataFrame({"age": age, "smoker": random.random(len(ward)) < 0.3, "ward": ward})
+    schema = radofed.Schema.from_toml(f"{before}{label}{features}")
+    asked = radofed.simulate_federation(tables, schema=schema)
+    model = asked.train("newton", epsilon=4, rounds=4)
+    predicted = model.predict(tables["north"])
+    assert np.mean(predicted == tables["north"]["ward"].to_numpy()) > 0.8
+    assert model.classes == tuple(wards)
+    assert all(f"the score of {name!r}" in model.summary() for name in wards)
+    assert model.evaluate(asked, epsilon=1).sentences()
+    assert "<svg" in model.plot()._repr_html_()
