@@ -3,12 +3,14 @@
 import re
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import radofed
+
+pd = pytest.importorskip("pandas")
 
 SIZES = {"north": 2000, "south": 3000, "west": 2500}
 SCHEMA = """
@@ -66,7 +68,7 @@ unreadable = "refuse"
 OLD = 'x["age"] >= 65'
 
 
-def patients(rows: int, seed: int) -> pd.DataFrame:
+def patients(rows: int, seed: int) -> Any:
     random = np.random.default_rng(seed)
     age, smoker = random.integers(20, 95, rows), random.random(rows) < 0.3
     risk = 1 / (1 + np.exp(-(age - 60) / 6 - smoker))
