@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import DataError, ModelError, RadofedError, ShapeError
+from dpcore.estimators.hazard_scores import restricted_means, survival
 from dpcore.numbers.rationals import exact_number
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.encoding import Change, changes, summed, why_unusable
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.features import Target, measured, two_classes
+from dpcore.records.features import EventTime, Target, event_time, measured, two_classes
 from dpcore.records.schema import Schema
 from learner import export, model_views
 from learner.score_parts import Explanation, LinearScore, explain
@@ -73,6 +74,9 @@ class Model:
     Of two classes it is sign(theta . x). Of several it has a row of weights for each, and predicts that of the largest
     score (learner.scoring). Of a label that is a number or a count it predicts `values(theta . x)`.
 
+    Of a time to an event theta . x is the logarithm of a ratio of hazards, and `survival` has the chances
+    (learner.hazard_models).
+
     Raises ShapeError if theta or the covariance does not fit the schema, ModelError if a value is out of range.
     """
 
@@ -98,6 +102,8 @@ class Model:
     about all rows."""
     started_from: bytes | None = None
     """The digest of the model that its training started from, 32 bytes; None if it started from nothing."""
+    log_hazards: NDArray[np.float64] | None = field(default=None, repr=False)
+    """(J,) of a time to an event, of each interval, of a record of zeros; None of every other label."""
 
     def __post_init__(self) -> None:
         theta = np.array(self.theta, dtype=np.float64)
@@ -118,6 +124,7 @@ class Model:
             )
         theta.setflags(write=False)
         object.__setattr__(self, "theta", theta)
+        object.__setattr__(self, "log_hazards", _checked_baseline(self.log_hazards, self.schema.label))
         if self.calibration is not None:
             self.calibration.check(self.scoring)
         if self.covariance is not None:
@@ -161,6 +168,15 @@ class Model:
         """
         label = measured(self.schema.label, "a prediction in units")
         return np.exp(np.minimum(scores, _LARGEST_LOG)) if self.link == "log" else label.in_units(scores)
+
+    def survival(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The chance to be without the event at each of the label's borders, (rows, J).
+
+        Raises SchemaError for a label that is no time to an event.
+        """
+        event_time(self.schema.label, "survival")
+        assert self.log_hazards is not None, "a model of a time to an event has them"
+        return survival(self.log_hazards, scores)
 
     def predicted(self, scores: NDArray[np.float64]) -> NDArray[np.int8]:
         """Labels (rows,) of scores: 1 or -1, which a score of zero has; of several classes codes from 0.
@@ -209,6 +225,8 @@ class Model:
 
     def predict(self, data: Any) -> NDArray[Any]:
         """The predicted label of each row (rows,), in the label's own texts; of a number or a count in its units.
+
+        Of a time to an event it is the mean time up to the horizon.
 
         data: a file's path, an Arrow table or a data frame. A row without a prediction has None, or NaN. Warns and
         raises as `learner.model.predict` does.
@@ -312,6 +330,7 @@ class Model:
             **({} if self.calibration is None else {"calibration": self.calibration.to_dict()}),
             **({"epochs": list(self.epochs)} if self.epochs else {}),
             **({} if self.started_from is None else {"started_from": self.started_from.hex()}),
+            **({} if self.log_hazards is None else {"log_hazards": self.log_hazards.tolist()}),
         }
 
     @classmethod
@@ -333,6 +352,7 @@ class Model:
             calibration=calibration_from(content["calibration"]) if "calibration" in content else None,
             epochs=tuple(map(str, content.get("epochs", ()))),
             started_from=bytes.fromhex(content["started_from"]) if "started_from" in content else None,
+            log_hazards=np.array(content["log_hazards"], dtype=np.float64) if "log_hazards" in content else None,
         )
         if names != model.names:
             raise ModelError("theta's coordinates differ from those of the schema and the map; train it again")
@@ -346,12 +366,15 @@ class Predictions:
     scores: NDArray[np.float64]
     """(rows,) float64, theta . x, of several classes (rows, k), NaN without a prediction."""
     labels: NDArray[np.int8]
-    """(rows,) int8: +1, -1, or 0 without a prediction; of several classes the code, or -1 without one; of a number or a
-    count 1, or 0 without one."""
+    """(rows,) int8: +1, -1, or 0 without a prediction; of several classes the code, or -1 without one; of a number, a
+    count or a time 1, or 0 without one."""
     values: NDArray[np.float64] | None = None
-    """(rows,), of a label that is a number or a count, in its units, NaN without a prediction; None of classes."""
+    """(rows,), of a label that is a number or a count, in its units, of a time to an event the mean up to the horizon;
+    NaN without a prediction; None of classes."""
     probabilities: NDArray[np.float64] | None = None
     """(rows,), of the positive class, of several (rows, k), NaN without a prediction; None if the model has none."""
+    survival: NDArray[np.float64] | None = None
+    """(rows, J), of a time to an event, as of `Model.survival`, NaN without a prediction; None of other labels."""
     changes: tuple[Change, ...] = ()
     """What the schema's policies changed in the table, by column and policy, what lost most first."""
 
@@ -373,6 +396,11 @@ def predict(model: Model, path: Any) -> Predictions:
     if model.schema.label.coding.is_measured:
         scores[~usable] = math.nan
         return Predictions(scores, usable.astype(np.int8), model.values(scores), changes=found)
+    if isinstance(label := model.schema.label, EventTime):
+        scores[~usable] = math.nan
+        surviving = model.survival(scores)
+        means = restricted_means(surviving, label.borders)
+        return Predictions(scores, usable.astype(np.int8), means, changes=found, survival=surviving)
     labels = model.predicted(scores)
     scores[~usable] = math.nan
     labels[~usable] = model.scoring.undecided
@@ -454,6 +482,25 @@ def warn_of(found: Sequence[Change], *, rows: int, usable: int, then: str, stack
     for change in found:
         if change.is_many and not change.leaves_out:
             warnings.warn(f"{change.sentence}: check the table against the schema", stacklevel=stacklevel)
+
+
+def _checked_baseline(found: NDArray[np.float64] | None, label: Target) -> NDArray[np.float64] | None:
+    """The logarithms of hazards, read-only. Raises ModelError or ShapeError if they do not fit the label."""
+    intervals = label.coding.intervals
+    if found is None or not intervals:
+        if found is not None or intervals:
+            raise ModelError(
+                f"{label.column!r} is a label of {label.words}: a model has logarithms of hazards if, and only if, its "
+                "label is a time to an event; train again"
+            )
+        return None
+    log_hazards = np.array(found, dtype=np.float64)
+    if log_hazards.shape != (intervals,):
+        raise ShapeError(f"there are {log_hazards.shape} logarithms of hazards for {intervals} intervals; train again")
+    if not np.isfinite(log_hazards).all():
+        raise ModelError("a logarithm of a hazard is not finite; train again with other options")
+    log_hazards.setflags(write=False)
+    return log_hazards
 
 
 def _digest(content: dict[str, Any]) -> str:

@@ -3,6 +3,9 @@
     two classes       one score; above 0 it says the positive class. Its logistic link is 1 / (1 + exp(-score)).
     several classes   a score for each class; the largest says the class. The link is their softmax.
 
+A number, a count and a time to an event have none: what their scores say is `Model.values` and `Model.survival`, and
+how good that is learner.measured_models and learner.hazard_models.
+
 Models, reports, exports and commands ask the scoring and no type. A new type of label adds a class and an entry in
 `_OF_TYPE`.
 
@@ -347,6 +350,12 @@ _OF_TYPE: Mapping[str, type[OneScore | ScoreOfEachClass]] = {Label.type: OneScor
 
 def scoring_of(label: Target) -> Scoring:
     """What scores say of this label. Raises SchemaError for a type that has no scoring yet."""
+    if label.coding.intervals:
+        raise SchemaError(
+            f"{label.column!r} is {label.words}: its models say how hazards differ and survival, and no class. They "
+            "have no probabilities of classes, shapes, exports, reports or evaluation on the parties' rows; `rado "
+            "learner predict` says survival, and measures it on a table of your own"
+        )
     if label.type not in _OF_TYPE:
         raise SchemaError(
             f"models of {label.column!r}, a label of {label.words}, are kept with their weights: what scores say is "

@@ -161,6 +161,7 @@ def model_of_answers(
         feature_map,
         _covariance_of(estimator),
         epochs=epochs_of([answer.query for answer in oracle.answers]),
+        log_hazards=getattr(estimator, "log_hazards_", None),
     )
     return model if start is None else started(model, start)
 

@@ -16,7 +16,7 @@ from parties.approval.decision_files import DecisionFiles
 from parties.approval.decisions import is_user
 from parties.client import CoordinatorClient, Served
 from parties.config import PartyConfig
-from parties.data.dataset import LoadReport
+from parties.data.dataset import LoadReport, recode_of
 from parties.data.dataset import check as check_data
 from parties.data.row_guard import advice as advice_on_refusing
 from parties.database import LedgerOwner
@@ -32,6 +32,7 @@ from radobase.local_status import NotRunningError, read_status
 from radobase.printing import amount, local_time
 from radobase.reading import ExposedKeyError, check_private
 from radobase.schema_files import load_schema
+from radobase.tables.recoding import Recode
 from wire.envelopes import SigningKey, fingerprint, load_public_key, spoken
 from wire.errors import CATALOGUE, Code, WireError
 from wire.roster import Role, Roster
@@ -79,6 +80,7 @@ class Run:
     config: PartyConfig = field(init=False)
     policy: Policy = field(init=False)
     schema: Schema = field(init=False)
+    recode: Recode | None = field(init=False)
     signing_key: SigningKey = field(init=False)
     federation_key: bytes = field(init=False)
     roster: Roster = field(init=False)
@@ -138,7 +140,8 @@ def check_files(run: Run) -> None:
     run.step("policy", lambda: _policy(run))
     run.step("decisions", lambda: _decisions(run), needs=("policy",))
     run.step("schema", lambda: _schema(run))
-    run.step("data", lambda: _data(run), needs=("schema",))
+    run.step("recode", lambda: _recode(run), needs=("schema",))
+    run.step("data", lambda: _data(run), needs=("schema", "recode"))
     run.step("dp-feat", lambda: _dp_feat(run), needs=("policy", "data"))
     run.step("signing-key", lambda: _signing_key(run))
     run.step("federation-key", lambda: _federation_key(run))
@@ -205,12 +208,23 @@ def compare_schemas(run: Run, other: Path) -> None:
     run.add("schema-against", f"the same as {other}")
 
 
+def _recode(run: Run) -> None:
+    run.recode = recode_of(run.config, run.schema)
+    if run.recode is None:
+        run.provided.add("recode")
+        return
+    columns = ", ".join(run.recode.columns) or "no column"
+    run.add("recode", f"{run.config.recode}: {columns}; digest {run.recode.digest.hex()}")
+
+
 def _data(run: Run) -> None:
     ids, epochs = run.config.id_column, run.config.epoch_column
-    report = check_data(run.schema, run.config.table, id_column=ids, epoch_column=epochs)
+    report = check_data(run.schema, run.config.table, id_column=ids, epoch_column=epochs, recode=run.recode)
     run.rows, run.rows_digest, run.report = report.rows, report.digest, report
     by = f"the column {run.config.id_column!r}" if run.config.id_column else _BY_PLACE
     words = f"{report.sentences()[0]}; rows to hold back from training are chosen by {by}"
+    if report.recoded:
+        words = f"{words}; {report.recoded_sentence}"
     if report.epochs:
         words = f"{words}; {amount(len(report.epochs) - ('' in report.epochs), 'epoch')} of rows"
     # Those of many cells are among the warnings.

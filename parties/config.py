@@ -87,6 +87,9 @@ class PartyConfig(Configuration):
     password_file: ConfigPath | None = None
     """With a PostgreSQL `source`: file with the password, in the format of `.pgpass`, mode 0600. Default: PGPASSWORD,
     PGPASSFILE or `~/.pgpass`, as in PostgreSQL's own programs."""
+    recode: ConfigPath | None = None
+    """The party's recode file, TOML: what its table writes otherwise than the schema, in spellings of cells, names of
+    columns and units. The node reads it with the table. Default: the table is as the schema says."""
     data_source: str | None = Field(default=None, min_length=1)
     """Name of the data in the ledger. Default: the data file's name, or the database's. Keep the old name when the same
     rows move to another file or database."""

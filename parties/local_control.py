@@ -304,6 +304,7 @@ class DataReloads:
                 "zero_vectors": report.zero_vectors,
                 "changes": [change.to_dict() for change in report.changes[:MOST_STATED]],
                 "changes_in_all": len(report.changes),
+                "recoded": dict(report.recoded),
                 "digest": self._held.digest,
                 "loaded_at_unix_s": self._held.loaded_unix_s,
                 **self._reloads.status(),

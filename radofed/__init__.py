@@ -1,4 +1,4 @@
-"""radofed: organisations that may not share a row train one linear classifier together.
+"""radofed: organisations that may not share a row learn one model together.
 
 This module is the public API, `import radofed`. Each name is imported on first use, so that is fast. Exact numbers of
 privacy are given as people write them: 1, 0.5, "1e-6" or "1/3". A float counts as its shortest decimal.

@@ -17,13 +17,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any, ClassVar, Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from dpcore.errors import ConfigurationError, DataError, OracleRefusedError, PlanError
+from dpcore.estimators.hazard_scores import survival
 from dpcore.estimators.oracle import WHOLE, Asked, GradientEstimate, check_left
 from dpcore.estimators.private_newton import roomy_norm
 from dpcore.estimators.whitened_rounds import Seen, Whitening, bounded_step, clip_of, root
@@ -136,9 +137,8 @@ class ProportionalHazards(BaseEstimator):  # type: ignore[misc]  # untyped base
 
     def survival(self, x: Matrix) -> Matrix:
         """The chance that each record is without the event at each border: (rows, J). Raises NotFittedError."""
-        logs = self.log_hazards_ + self.decision_function(x)[:, np.newaxis]
-        found: Matrix = np.exp(-np.cumsum(np.exp(np.minimum(logs, 700.0)), axis=1))
-        return found
+        scores = self.decision_function(x)
+        return survival(self.log_hazards_, scores)
 
     def _learn(self, oracle: EventTimeOracle, label: EventTime) -> Hazards:
         intervals = len(label.borders)
@@ -198,19 +198,6 @@ class ProportionalHazards(BaseEstimator):  # type: ignore[misc]  # untyped base
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "theta_")
-
-
-def concordance(scores: Vector, times: Vector, happened: Any) -> float:
-    """Harrell's index: of all pairs of which one had the event before the other's time, the share that scores order so.
-
-    Equal scores count half. scores, times, happened: (rows,); a higher score means an earlier event. NaN without pairs.
-    """
-    ordered, pairs = 0.0, 0
-    for place in np.flatnonzero(happened):
-        later = scores[times > times[place]]
-        ordered += float((later < scores[place]).sum()) + float((later == scores[place]).sum()) / 2.0
-        pairs += len(later)
-    return ordered / pairs if pairs else float("nan")
 
 
 def _start(moments: NumberMoments, basis: Basis, rate: float, *, bias: bool) -> Vector:

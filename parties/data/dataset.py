@@ -29,12 +29,14 @@ from radobase.cluster_jobs import ITEM_BYTES, ClusterError, ClusterJob, check_in
 from radobase.logs import Log
 from radobase.printing import amount
 from radobase.schema_files import load_schema
-from radobase.tables.tables import RowsRead, Table, TableSource, identified_blocks, open_table
+from radobase.tables.recoding import Occurrences, Recode, columns_of, load_recode, recoded_words
+from radobase.tables.tables import IdentifiedRows, RowsRead, Table, TableSource, identified_blocks, open_table
 
 # Large enough that freed memory goes back to the system immediately.
 _SLAB_BYTES = 64 << 20
 _NAME_BYTES = 16
 _DIGEST = b"rado.v1/data\0"
+_RECODED = b"recoded\0"
 # More than any memory holds, but still a valid size to allocate. A damaged file may claim any number.
 _MOST_ROWS = 1 << 40
 
@@ -53,8 +55,9 @@ class LoadReport:
     tallies: tuple[Tally, ...]
     """One per feature, in the schema's order, then the label's."""
     digest: bytes = field(repr=False)
-    """SHA-256 over all rows as encoded, in their order, over their ids, and over their epochs if there are any. It
-    confirms a guess of all rows: `PartySecret.data_digest` makes of it what people may read."""
+    """SHA-256 over all rows as encoded, in their order, over their ids, over their epochs if there are any, and over
+    the digest of the recode file if there is one. It confirms a guess of all rows: `PartySecret.data_digest` makes of
+    it what people may read."""
     changes: tuple[Change, ...] = ()
     """The same by policy, what lost most first."""
     changed: Mapping[str, int] = field(default_factory=dict)
@@ -65,11 +68,21 @@ class LoadReport:
     """Rows by epoch, "" for none."""
     measured: tuple[float, float] | None = None
     """The least and the greatest label of usable rows in its units, if it is a number or a count."""
+    recoded: Mapping[str, int] = field(default_factory=dict)
+    """By column of the schema, the cells that the recode file changed."""
+    unused_recodes: tuple[str, ...] = ()
+    """Sentences about spellings of the recode file that no cell has."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Sentences that the data officer should know, about problems that do not stop the party."""
-        return (*self._of_rows(), *(change.clause for change in self._further if change.is_many))
+        many = (change.clause for change in self._further if change.is_many)
+        return (*self._of_rows(), *self.unused_recodes, *many)
+
+    @property
+    def recoded_sentence(self) -> str:
+        """What the recode file changed, such as "recoded: 1203 cells of sex"; empty if there is no such cell."""
+        return f"recoded: {recoded_words(self.recoded)}" if self.recoded else ""
 
     @property
     def _further(self) -> Sequence[Change]:
@@ -114,7 +127,8 @@ class LoadReport:
         elif self.measured is not None:
             sizes = "labels from {:g} to {:g}".format(*self.measured)
         lines = [f"{self.file}: {amount(self.rows, 'row')}, {sizes}"]
-        lines += [f"warning: {warning}" for warning in self._of_rows()]
+        lines += [self.recoded_sentence] if self.recoded else []
+        lines += [f"warning: {warning}" for warning in (*self._of_rows(), *self.unused_recodes)]
         return [*lines, *(f"warning: {each.clause}" if each.is_many else each.sentence for each in self._further)]
 
 
@@ -139,6 +153,7 @@ def load(
     row_key: RowKey | None = None,
     id_column: str | None = None,
     epoch_column: str | None = None,
+    recode: Recode | None = None,
 ) -> Dataset:
     """Read a table through a schema into records of 32-bit fixed point.
 
@@ -146,7 +161,7 @@ def load(
     rows, a slab of records, independent of the file's size.
 
     progress: called with the number of rows read so far. row_key: to number the rows, by `id_column` if it is given,
-    else by their places. epoch_column: names each row's epoch.
+    else by their places. epoch_column: names each row's epoch. recode: what the table writes otherwise.
 
     Raises DataError, naming file, line (row for Parquet) and column, for a file that cannot be read, has no rows or
     lacks a column, for a cell that the schema's policy refuses, if the rows of one id are in two epochs, and if the
@@ -154,22 +169,22 @@ def load(
 
     Raises ConfigurationError if the ids or the epochs are a column of the schema.
     """
-    _check_id_column(schema, id_column)
-    check_epoch_column(schema, id_column, epoch_column)
+    _check_id_column(schema, id_column, recode)
+    check_epoch_column(schema, id_column, epoch_column, recode)
     table = open_table(source)
-    counted = _Counted(table.path, schema, id_column)
+    counted = _Counted(table.path, schema, id_column, recode)
     own_column = None if row_key is None else id_column
     try:
         joined = _Joined(schema.d, table.rows, schema.label.coding)
         by_id: list[NDArray[np.uint64]] = []
         read = _epochs_of(table, row_key, own_column, epoch_column)
-        for rows, ids, epochs in identified_blocks(table, schema, own_column, epoch_column, progress):
-            counted.add(rows, ids, epochs)
-            joined.add(rows)
+        for block in identified_blocks(table, schema, own_column, epoch_column, progress, recode):
+            counted.add(block)
+            joined.add(block.stored)
             if row_key is not None and id_column is not None:
-                by_id.append(row_key.of_ids(ids))
+                by_id.append(row_key.of_ids(block.ids))
             if read is not None:
-                read.add(ids, epochs, by_id[-1])
+                read.add(block.ids, block.epochs, by_id[-1])
         records = joined.records()
         found = None if read is None else read.epochs()
         numbers = None if row_key is None else RowNumbers(row_key, np.concatenate(by_id) if by_id else None)
@@ -184,9 +199,14 @@ def _epochs_of(table: Table, key: RowKey | None, id_column: str | None, epoch_co
     return EpochsRead(table, key, id_column, epoch_column) if key and id_column and epoch_column else None
 
 
-def _check_id_column(schema: Schema, id_column: str | None) -> None:
+def recode_of(config: PartyConfig, schema: Schema) -> Recode | None:
+    """What the party's recode file says; None if it names none. Raises ConfigurationError."""
+    return None if config.recode is None else load_recode(config.recode, schema)
+
+
+def _check_id_column(schema: Schema, id_column: str | None, recode: Recode | None) -> None:
     """Raise ConfigurationError if the ids are values that queries are about: a part would be a choice by values."""
-    if id_column is not None and id_column in {schema.label.column, *(feature.column for feature in schema.features)}:
+    if id_column is not None and id_column in columns_of(schema, recode):
         raise ConfigurationError(
             f"id_column {id_column!r} is a column of the schema, and whether a row is held back must not depend on "
             "what is learned: name a column of ids, or leave id_column out"
@@ -200,19 +220,20 @@ def check(
     *,
     id_column: str | None = None,
     epoch_column: str | None = None,
+    recode: Recode | None = None,
 ) -> LoadReport:
     """Read a whole table as `load` does and report, without keeping records. Raises as `load` does."""
-    _check_id_column(schema, id_column)
-    check_epoch_column(schema, id_column, epoch_column)
+    _check_id_column(schema, id_column, recode)
+    check_epoch_column(schema, id_column, epoch_column, recode)
     table = open_table(source)
-    counted = _Counted(table.path, schema, id_column)
+    counted = _Counted(table.path, schema, id_column, recode)
     # Any key compares ids.
     key = RowKey(bytes(32), "", "", "")
     read = _epochs_of(table, key, id_column, epoch_column)
-    for rows, ids, epochs in identified_blocks(table, schema, id_column, epoch_column, progress):
-        counted.add(rows, ids, epochs)
+    for block in identified_blocks(table, schema, id_column, epoch_column, progress, recode):
+        counted.add(block)
         if read is not None:
-            read.add(ids, epochs, key.of_ids(ids))
+            read.add(block.ids, block.epochs, key.of_ids(block.ids))
     if read is not None:
         read.epochs()
     return counted.report()
@@ -254,8 +275,9 @@ class _Joined:
 class _Counted:
     """Builds a report block by block."""
 
-    def __init__(self, file: str, schema: Schema, id_column: str | None) -> None:
+    def __init__(self, file: str, schema: Schema, id_column: str | None, recode: Recode | None) -> None:
         self._file, self._id_column = file, id_column or ""
+        self._recode, self._occurrences = recode, Occurrences()
         self._without_id = self._rows = self._usable = self._positive = 0
         self._tallies = tuple(Tally(name) for name in (*(f.name for f in schema.features), schema.label.column))
         self._schema = schema
@@ -267,7 +289,9 @@ class _Counted:
         self._of_epochs = hashlib.sha256()
         self._epochs: Counter[str] = Counter()
 
-    def add(self, rows: StoredRows, ids: Sequence[str], epochs: Sequence[str]) -> None:
+    def add(self, block: IdentifiedRows) -> None:
+        rows, ids, epochs = block.stored, block.ids, block.epochs
+        self._occurrences.update(block.recoded)
         self._rows += len(rows.usable)
         self._usable += int(np.count_nonzero(rows.usable))
         coding = self._schema.label.coding
@@ -303,12 +327,20 @@ class _Counted:
             negative = self._usable - self._positive
         hashes = (*self._hashes, self._of_epochs) if self._epochs else self._hashes
         parts = (self._schema.digest, *(each.digest() for each in hashes))
+        recoded: dict[str, int] = {}
+        unused: tuple[str, ...] = ()
+        if self._recode is not None:
+            # No number of digests has the same length as one with this.
+            parts = (*parts, _RECODED, self._recode.digest)
+            recoded, unused = self._recode.counts(self._occurrences), tuple(self._recode.unused(self._occurrences))
         digest = hashlib.sha256(_DIGEST + b"".join(parts)).digest()
         found = changes(self._schema, self._tallies, self._rows, id_column=self._id_column, without_id=self._without_id)
         changed = changed_cells(self._schema, self._tallies)
         counts = (self._rows, dropped, self._positive, negative)
         epochs, extremes = dict(self._epochs), self._values.of(label)
-        return LoadReport(self._file, *counts, self._tallies, digest, found, changed, by_class, epochs, extremes)
+        said: dict[str, Any] = {"changes": found, "changed": changed, "class_rows": by_class, "epochs": epochs}
+        said |= {"measured": extremes, "recoded": recoded, "unused_recodes": unused}
+        return LoadReport(self._file, *counts, self._tallies, digest, **said)
 
 
 class _Extremes:
@@ -360,7 +392,7 @@ class HeldData:
 
     @classmethod
     def load(cls, config: PartyConfig, seed: bytes, node_log: Log, progress: RowsRead | None = None) -> Self:
-        """Read the schema and the table that the configuration names. Logs counts, never a cell.
+        """Read the schema, the recode file and the table that the configuration names. Logs counts, never a cell.
 
         seed: the party's secret. progress: as in parties.data.dataset.load. Raises DataAwayError if the table may be
         there later, SchemaError, DataError or ConfigurationError.
@@ -369,7 +401,9 @@ class HeldData:
         row_key = RowKey(seed, config.federation, config.name, config.source)
         try:
             ids, epochs = config.id_column, config.epoch_column
-            dataset = load(config.table, schema, progress, row_key=row_key, id_column=ids, epoch_column=epochs)
+            recode = recode_of(config, schema)
+            columns: dict[str, Any] = {"id_column": ids, "epoch_column": epochs, "recode": recode}
+            dataset = load(config.table, schema, progress, row_key=row_key, **columns)
         except DataError as error:
             node_log.error("data refused", reason=str(error))
             if error.may_pass:
@@ -384,6 +418,7 @@ class HeldData:
             positive=report.positive,
             negative=report.negative,
             **({"class_rows": dict(report.class_rows)} if report.class_rows else {}),
+            **({"recoded": dict(report.recoded)} if report.recoded else {}),
             digest=held.digest,
         )
         for warning in report.warnings:

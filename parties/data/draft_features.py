@@ -11,6 +11,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 import numpy as np
 
+from dpcore.errors import ConfigurationError
 from dpcore.records.features import DateFeature, Day, Missing
 from dpcore.records.schema import BIAS, BooleanFeature, CategoryFeature, Feature, RealFeature
 from parties.data.draft_columns import (
@@ -24,7 +25,7 @@ from parties.data.draft_columns import (
     spellings,
     true_of,
 )
-from radobase.printing import amount
+from radobase.printing import amount, listed
 
 MOST_CATEGORIES = 30
 #: The quantiles that bound a number.
@@ -384,6 +385,41 @@ def _category(seen: Seen, groups: Mapping[str, Sequence[str]], notes: list[str])
         column=seen.name,
         values=values,
         missing="zero-vector" if impute is None else "impute",
+        unknown="zero",
+        impute=impute,
+    )
+
+
+def draft_category(seen: Seen, values: Sequence[str] | None, notes: list[str]) -> CategoryFeature:
+    """The category that a person asked for, of codes or texts. values: None for all that the column has.
+
+    Raises ConfigurationError if the column cannot be read as texts, or has too many or too few to take all.
+    """
+    if seen.unreadable:
+        raise ConfigurationError(f"category {seen.name!r}: {seen.unreadable}")
+    if values is None:
+        if seen.overflowed or not seen.present:
+            many = f"over {MOST_TEXTS} different texts" if seen.overflowed else "no text"
+            raise ConfigurationError(f"category {seen.name!r} has {many}; list its values: {seen.name}=VALUE,VALUE")
+        return _category(seen, spellings(sorted(seen.counts)), notes)
+    if not seen.overflowed:
+        if absent := [value for value in values if not seen.counts[value]]:
+            notes.append(f"{seen.name!r} never has {listed(list(map(repr, absent)))} in this table.")
+        others = sum(count for text, count in seen.counts.items() if text not in values)
+        if others:
+            notes.append(
+                f"{seen.name!r} has {amount(others, 'cell')} with another text than the listed ones: all indicators "
+                'are then 0 (unknown = "zero").'
+            )
+    impute = max(values, key=seen.counts.__getitem__) if seen.missing and seen.present else None
+    if impute is not None:
+        notes.append(_imputes(seen, impute, seen.missing))
+    missing: Missing = "zero-vector" if impute is None else "impute"
+    return CategoryFeature(
+        name=_name(seen),
+        column=seen.name,
+        values=tuple(values),
+        missing=missing,
         unknown="zero",
         impute=impute,
     )

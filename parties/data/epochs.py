@@ -16,6 +16,7 @@ from dpcore.errors import ConfigurationError
 from dpcore.records.held_back import RowKey
 from dpcore.records.schema import Schema
 from parties.ledger.row_epochs import EpochRows
+from radobase.tables.recoding import Recode, columns_of
 from radobase.tables.tables import Table
 from wire.request_fields import EPOCH_RULE, is_epoch
 
@@ -53,7 +54,9 @@ class Epochs:
         return EpochRows(name, self.key_check, self.numbers[self.places(name)])
 
 
-def check_epoch_column(schema: Schema, id_column: str | None, epoch_column: str | None) -> None:
+def check_epoch_column(
+    schema: Schema, id_column: str | None, epoch_column: str | None, recode: Recode | None = None
+) -> None:
     """Raise ConfigurationError if rows could change their epoch unnoticed, or a query chose rows by what is learned."""
     if epoch_column is None:
         return
@@ -62,7 +65,7 @@ def check_epoch_column(schema: Schema, id_column: str | None, epoch_column: str 
             "epoch_column needs an id_column: only ids show that rows keep their epoch; name one, or leave "
             "epoch_column out"
         )
-    if epoch_column == id_column or epoch_column in {schema.label.column, *(each.column for each in schema.features)}:
+    if epoch_column == id_column or epoch_column in columns_of(schema, recode):
         raise ConfigurationError(
             f"epoch_column {epoch_column!r} is a column of the schema, or the ids: a row's epoch is public; name "
             "another column, or leave epoch_column out"

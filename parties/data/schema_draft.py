@@ -41,7 +41,7 @@ from parties.data.draft_columns import (
     true_of,
 )
 from parties.data.draft_event import draft_event
-from parties.data.draft_features import draft_feature
+from parties.data.draft_features import draft_category, draft_feature
 from parties.data.draft_measured import draft_count, draft_number
 from radobase.printing import amount, listed
 from radobase.tables.tables import Table, TableSource, no_such_column, open_table
@@ -215,6 +215,8 @@ def infer(
     bounded: Collection[str] = (),
     exposure: str | None = None,
     event: str | None = None,
+    excluded: Collection[str] = (),
+    categories: Mapping[str, Sequence[str] | None] = MappingProxyType({}),
 ) -> tuple[Schema, list[str]]:
     """Draft a schema called `name` from a table, with notes for the person who revises it.
 
@@ -223,7 +225,8 @@ def infer(
     - A column with two values becomes a boolean, one with up to 30 texts a category.
     - Others are left out with a note, such as ids and free text, and so are the columns `left_out`.
 
-    left_out: what each of them holds, in words.
+    left_out: what each of them holds, in words. excluded: columns that are left out as asked. categories: columns that
+    become categories whatever they hold, with their values; None for all that they have.
 
     bounded: columns whose bounds will be replaced. label_column: None for the last one that is not left out. positive:
     None only if the label has two values. target: the label's type; "classes" takes all values of its column.
@@ -235,17 +238,30 @@ def infer(
     """
     table = open_table(source)
     notes = [f"{column!r} is left out: it holds {what}, and no feature." for column, what in left_out.items()]
+    notes += [f"{column!r} is left out, as asked." for column in excluded]
+    left_out = {**dict.fromkeys(excluded, "what was to be excluded"), **left_out}
     label_column = _label_column(table, label_column, left_out, notes)
     named = [column for column in table.columns if column]
     seen = _read(table, named)
     if target not in (Label.type, EventTime.type) and positive:
         raise ConfigurationError(f"a label of {target} has no positive values: leave them or the target out")
     other = _other_column(table, target, exposure, event)
+    if other in left_out:
+        raise ConfigurationError(
+            f"column {other!r} holds {left_out[other]}, so it cannot be of the label: name another"
+        )
     label = _label(seen, label_column, positive, target, bounded, other, notes)
+    _check_categories(table, categories, label, left_out)
     for name_of_column in (*label.columns, *left_out):
         seen.pop(name_of_column, None)
     before = len(notes)
-    features = [feature for one in seen.values() if (feature := _feature(table, one, notes, bounded)) is not None]
+    made = (
+        draft_category(one, categories[one.name], notes)
+        if one.name in categories
+        else _feature(table, one, notes, bounded)
+        for one in seen.values()
+    )
+    features = [feature for feature in made if feature is not None]
     notes += [f"The frame's index {name!r} is no column." for name in table.index if name not in table.columns]
     if unnamed := len(table.columns) - len(named):
         notes.append(f"Left out, for want of a header: {amount(unnamed, 'column')}.")
@@ -280,6 +296,17 @@ def _label_column(table: Table, given: str | None, left_out: Mapping[str, str], 
             f"column {given!r} holds {left_out[given]}, so it cannot be the label: name another column"
         )
     return given
+
+
+def _check_categories(table: Table, categories: Collection[str], label: Target, left_out: Mapping[str, str]) -> None:
+    """Raise DataError for a category that is no column, ConfigurationError for one that is no feature."""
+    for column in categories:
+        if column not in table.columns:
+            raise no_such_column(table, column)
+        if column in label.columns:
+            raise ConfigurationError(f"category {column!r} is the label's column; use --target classes for its values")
+        if column in left_out:
+            raise ConfigurationError(f"category {column!r} holds {left_out[column]}, so it is no feature; leave it out")
 
 
 def _other_column(table: Table, target: str, exposure: str | None, event: str | None) -> str | None:
@@ -351,6 +378,19 @@ def _privacy_note(by_quantiles: Sequence[str], some_are_given: bool) -> str:
         f"This draft depends on the data: {whose} (0.5 % and 99.5 % quantiles, beyond which numbers are clipped), "
         f"{private} Replace the bounds by limits of the domain that all parties agree on. {agree}"
     )
+
+
+def parsed_category(text: str) -> tuple[str, tuple[str, ...] | None]:
+    """The column and the values of "COLUMN=VALUE,VALUE", None without values. Raises ConfigurationError."""
+    column, equals, values = text.rpartition("=")
+    if not equals:
+        return text, None
+    found = [value.strip() for value in values.split(",")]
+    if not column or not all(found) or len(set(found)) < len(found):
+        raise ConfigurationError(
+            f"category {text!r}: write COLUMN, or COLUMN=VALUE,VALUE with different values, such as stage=1,2,3,4"
+        )
+    return column, tuple(found)
 
 
 # Bounds of the domain in a drafted schema, in place of those that its data suggest.

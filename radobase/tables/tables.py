@@ -44,6 +44,7 @@ from radobase.tables.csv_table import CsvTable
 from radobase.tables.database_source import DatabaseSource
 from radobase.tables.database_table import DatabaseTable
 from radobase.tables.parquet_table import PARQUET, DirectoryState, ParquetDirectory, ParquetTable, is_text
+from radobase.tables.recoding import Occurrences, Recode
 
 RowsRead = Callable[[int], None]
 """Progress callback: the number of rows read so far."""
@@ -74,6 +75,17 @@ class TableBlock:
     first_row: int
     rows: int
     cells: Mapping[WantedColumn, Cells]
+
+
+@dataclass(frozen=True)
+class IdentifiedRows:
+    """Rows of a block as a party stores them, with the ids and the epochs of its rows: none without such a column."""
+
+    stored: StoredRows
+    ids: list[str]
+    epochs: list[str]
+    recoded: Occurrences
+    """How often each entry of the recode file occurred."""
 
 
 class Table(Protocol):
@@ -286,8 +298,8 @@ def encoded_blocks(
 
 def stored_blocks(table: Table, schema: Schema, progress: RowsRead | None = None) -> Iterator[StoredRows]:
     """The rows of a table with their labels as a party stores them, block by block. Raises as encoded_blocks does."""
-    for rows, _, _ in identified_blocks(table, schema, None, progress=progress):
-        yield rows
+    for block in identified_blocks(table, schema, None, progress=progress):
+        yield block.stored
 
 
 def identified_blocks(
@@ -296,13 +308,16 @@ def identified_blocks(
     id_column: str | None,
     epoch_column: str | None = None,
     progress: RowsRead | None = None,
-) -> Iterator[tuple[StoredRows, list[str], list[str]]]:
-    """stored_blocks with the ids and the epochs of each block's rows: none without such a column.
+    recode: Recode | None = None,
+) -> Iterator[IdentifiedRows]:
+    """stored_blocks with the ids and the epochs of each block's rows.
 
     Neither is a column of the schema. An empty cell is the text "". A row without an id is not usable. One pass reads
-    all, so that they are of one snapshot. Raises as encoded_blocks does.
+    all, so that they are of one snapshot. recode: what the table writes otherwise than the schema. Raises as
+    encoded_blocks does, and names columns as the table does.
     """
     wanted = sources(schema, label=True)
+    own = {source: source if recode is None else recode.own(source) for source in wanted}
     ids, epochs = (None if name is None else WantedColumn(name, "texts") for name in (id_column, epoch_column))
 
     def texts(block: TableBlock, column: WantedColumn | None) -> list[str]:
@@ -313,15 +328,27 @@ def identified_blocks(
         known = (*found.texts, "")
         return [known[code] for code in found.codes.tolist()]
 
-    def identified(block: TableBlock) -> tuple[StoredRows, list[str], list[str]]:
-        stored, own = encode_stored(schema, block.cells, block.rows), texts(block, ids)
+    def identified(block: TableBlock) -> IdentifiedRows:
+        given: Mapping[WantedColumn, Cells] = {source: block.cells[own[source]] for source in wanted}
+        occurrences = Occurrences()
+        if recode is not None:
+            given, occurrences = recode.apply(given)
+        try:
+            stored = encode_stored(schema, given, block.rows)
+        except CellError as error:
+            raise CellError(error.row, _own_name(own, error.column), error.sentence) from None
+        found = texts(block, ids)
         if ids is not None:
-            stored.leave_out(np.array([not text for text in own], dtype=np.bool_))
-        return stored, own, texts(block, epochs)
+            stored.leave_out(np.array([not text for text in found], dtype=np.bool_))
+        return IdentifiedRows(stored, found, texts(block, epochs), occurrences)
 
     more = [column for column in (ids, epochs) if column is not None]
-    yield from _each_block(table, [*wanted, *more], identified, progress)
+    yield from _each_block(table, [*own.values(), *more], identified, progress)
     _check_unchanged(table)
+
+
+def _own_name(own: Mapping[WantedColumn, WantedColumn], column: str | None) -> str:
+    return next((found.column for wanted, found in own.items() if wanted.column == column), column or "")
 
 
 def read_rows(source: TableSource, schema: Schema) -> EncodedRows:
@@ -329,6 +356,16 @@ def read_rows(source: TableSource, schema: Schema) -> EncodedRows:
     blocks = list(encoded_blocks(source, schema, label=False))
     x, usable = (np.concatenate(parts) for parts in zip(*((block.x, block.usable) for block in blocks), strict=True))
     return EncodedRows(x, None, usable, summed(block.tallies for block in blocks))
+
+
+def numbers_of(source: TableSource, column: str) -> NDArray[np.float64]:
+    """The numbers of a column (m,), NaN where a cell has none. Raises DataError as `read_blocks` does."""
+    wanted, parts = WantedColumn(column, "numbers"), []
+    for block in read_blocks(open_table(source), [wanted]):
+        found = block.cells[wanted]
+        assert isinstance(found, Numbers), "the column is wanted as numbers"
+        parts.append(np.where(found.missing, np.nan, found.values))
+    return np.concatenate(parts)
 
 
 def _state(path: str | Path) -> tuple[int, int, int] | None:

@@ -175,9 +175,13 @@ def _data_words(found: dict[str, Any]) -> list[str]:
     changes = [_of_change(change["sentence"], many=change["many"]) for change in stated[:_MOST_CHANGES]]
     if (further := data.get("changes_in_all", 0) - _MOST_CHANGES) > 0:
         changes.append(f"{further} more changes of cells: `rado schema check` lists them")
+    from radobase.tables.recoding import recoded_words
+
+    recoded = [f"recoded: {recoded_words(data['recoded'])}"] if data.get("recoded") else []
     usable = f", {data['zero_vectors']} of them not usable" if "zero_vectors" in data else ""
     return [
         f"{amount(data['rows'], 'row')}{usable}, loaded {local_time(data['loaded_at_unix_s'])}, digest {digest}",
+        *recoded,
         *changes,
     ]
 

@@ -38,7 +38,7 @@ def rehearse(output: Output, config: ConfigOption, options: RehearseOptions) -> 
     """
     from dpcore.randomness.sources import SeededRandom, SystemRandom
     from parties.config import PartyConfig
-    from parties.data.dataset import load
+    from parties.data.dataset import load, recode_of
     from parties.rehearsal import Rehearsed
     from radobase.presentation.svg import check_picture
     from radobase.schema_files import load_schema
@@ -50,7 +50,7 @@ def rehearse(output: Output, config: ConfigOption, options: RehearseOptions) -> 
     loaded = PartyConfig.load(config)
     schema = load_schema(loaded.schema_file)
     random = SystemRandom() if options.seed is None else SeededRandom(options.seed)
-    records = load(loaded.table, schema).records
+    records = load(loaded.table, schema, recode=recode_of(loaded, schema)).records
     found = Rehearsed.of(options, records, schema, random, rows=options.rows, progress=output.note)
     return rehearsed_result(found, picture)
 

@@ -1,5 +1,6 @@
 """`rado schema`: draft and check the file by which all parties encode their rows."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -63,6 +64,17 @@ def infer(
         list[str] | None,
         typer.Option(help="The domain's bounds of a number or date, COLUMN=FROM:TO; repeatable. Default: quantiles."),
     ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(help="A column to leave out; repeatable.", metavar="COLUMN")
+    ] = None,
+    category: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A column to take as a category, such as codes that are numbers, COLUMN or COLUMN=VALUE,VALUE; "
+            "repeatable. Default of the values: all that the column has.",
+            metavar="COLUMN[=VALUES]",
+        ),
+    ] = None,
     name: Annotated[
         str | None, typer.Option(help="The schema's name, which its digest covers. Default: records, for every table.")
     ] = None,
@@ -76,7 +88,7 @@ def infer(
     on the data and are not private: correct them before the parties agree on the draft.
     """
     from dpcore.records.features.labels import LABEL_TYPES, Label
-    from parties.data.schema_draft import DRAFT_NAME, bounded, parsed
+    from parties.data.schema_draft import DRAFT_NAME, bounded, parsed, parsed_category
     from parties.data.schema_draft import infer as draft
 
     if to is not None:
@@ -87,7 +99,8 @@ def infer(
         raise ConfigurationError(f"no type of label is called {target!r}; choose {' or '.join(LABEL_TYPES)}")
     kind, called = target or Label.type, name or DRAFT_NAME
     options: dict[str, Any] = {"target": kind, "name": called, "left_out": left_out, "exposure": exposure}
-    options["event"] = event
+    options |= {"event": event, "excluded": tuple(dict.fromkeys(exclude or ()))}
+    options["categories"] = _categories(map(parsed_category, category or ()))
     schema, notes = draft(table, label, positive, bounded=given, **options)
     schema = bounded(schema, given)
     text = schema.to_toml(notes)
@@ -98,6 +111,16 @@ def infer(
     for note in notes:
         output.note(note)
     return Result(data, f"{to}: {schema.d} coordinates; read it, correct it, and give every party the same file")
+
+
+def _categories(given: Iterable[tuple[str, tuple[str, ...] | None]]) -> dict[str, tuple[str, ...] | None]:
+    """The values of each category. Raises ConfigurationError if one column is named twice."""
+    found: dict[str, tuple[str, ...] | None] = {}
+    for column, values in given:
+        if column in found:
+            raise ConfigurationError(f"category {column!r} is named twice; name it once, with all of its values")
+        found[column] = values
+    return found
 
 
 IDS, EPOCHS = "the ids of rows", "the epochs of rows"
@@ -135,18 +158,24 @@ def check(
     data: Annotated[
         Path | None, typer.Argument(help="A CSV or Parquet file to read with it.", show_default=False)
     ] = None,
+    recode: Annotated[
+        Path | None,
+        typer.Option(help="A recode file: what a party's table writes otherwise than the schema.", show_default=False),
+    ] = None,
 ) -> Result:
     """Check a schema, and a table against it.
 
     Prints the digest that all parties must share, and a warning if a policy is "refuse": a record that it refuses keeps
     its party from taking part, which others can see. Of a table, it counts the cells that each policy changes, by
-    column, what loses most first.
+    column, what loses most first. With --recode, it tests the party's recode file too.
     """
     from parties.data.dataset import check as check_data
     from parties.data.row_guard import advice, refusing_fields
     from radobase.schema_files import load_schema
+    from radobase.tables.recoding import load_recode
 
     loaded = load_schema(schema)
+    recoding = None if recode is None else load_recode(recode, loaded)
     lines = [
         f"{schema}: schema {loaded.name!r}, {loaded.d} coordinates, digest {loaded.digest.hex()}",
         f"sensitive features that a query may name: {', '.join(loaded.boolean_coordinates) or 'none'}",
@@ -160,10 +189,14 @@ def check(
     if warning := advice(loaded):
         output.note(f"warning: {warning}")
     found["refusing"] = refusing_fields(loaded)
+    if recoding is not None:
+        found["recode_digest"] = recoding.digest
+        lines.append(f"{recode}: recodes {', '.join(recoding.columns) or 'no column'}; digest {recoding.digest.hex()}")
     if data is None:
         return Result(found, in_lines(lines))
     output.note(f"reading {data} ...")
-    report = check_data(loaded, data)
+    report = check_data(loaded, data, recode=recoding)
     counts = {"rows": report.rows, "zero_vectors": report.zero_vectors, "warnings": report.warnings}
+    counts |= {} if recoding is None else {"recoded": report.recoded}
     changes = [change.to_dict() for change in report.changes]
     return Result({**found, **counts, "changes": changes}, in_lines([*lines, *report.sentences()]))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.estimators.hazards import concordance
+from dpcore.estimators.hazard_scores import concordance
 from dpcore.records.features import EventTime
 from radofed.simulation.cox import cox_regression
 from radofed.simulation.evaluation import MAJORITY, POOLED, Fold, failing, fresh, train, without_bias

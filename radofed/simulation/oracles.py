@@ -217,6 +217,7 @@ def simulated_federation(
     label: str | None = None,
     positive: str | Sequence[str] | None = None,
     target: str | None = None,
+    event: str | None = None,
     schema: Schema | str | Path | None = None,
     parties: int = 10,
     partition: str = "iid",
@@ -228,8 +229,9 @@ def simulated_federation(
     """Return a federation whose parties, in this process, hold the rows of a table.
 
     data: a CSV (also gzipped) or Parquet file, an Arrow table or a data frame. schema: one, or its file; otherwise one
-    is inferred from the whole table, which is not private. target: "classes" for a label of several. Other options: as
-    of `rado simulate`; terms: as of `learner.federation.Federation`.
+    is inferred from the whole table, which is not private. target: "classes" for a label of several. event: of the
+    target "event", the column of the event. Other options: as of `rado simulate`; terms: as of
+    `learner.federation.Federation`.
 
     The noise protects no one: two federations with one seed repeat each other's. The queries to one share none.
 
@@ -242,7 +244,13 @@ def simulated_federation(
     divided = Partition.parse(partition)
     schema = schema if schema is None or isinstance(schema, Schema) else load_schema(Path(schema))
     table = read_table(
-        as_source(data), label=label, positive=positive, target=target, schema=schema, group_column=divided.column
+        as_source(data),
+        label=label,
+        positive=positive,
+        target=target,
+        event=event,
+        schema=schema,
+        group_column=divided.column,
     )
     if table.unusable is not None:
         warnings.warn(f"{table.unusable}: correct the table or the schema", stacklevel=2)

@@ -13,13 +13,12 @@ from dpcore.errors import ConfigurationError, DataError
 from dpcore.numbers.fixed_point import STORED_FRACTION_BITS
 from dpcore.records.encoding import Texts, WantedColumn, why_unusable
 from dpcore.records.features import Classes, EventTime, Label, nearest, two_classes, value_text
-from dpcore.records.features.described import Numbers
 from dpcore.records.records import Records
 from dpcore.records.schema import Feature, Schema
 from dpcore.records.texts import stored_form
 from parties.data.dataset import load
 from parties.data.schema_draft import infer
-from radobase.tables.tables import TableSource, open_table, read_blocks
+from radobase.tables.tables import TableSource, numbers_of, open_table, read_blocks
 
 NOT_PRIVATE = (
     "The schema was inferred from the whole table: bounds at the 0.5 % and 99.5 % quantiles, the texts that occur, "
@@ -76,7 +75,7 @@ def read_table(
     why = why_unusable(data.report.changes, rows=data.report.rows, usable=usable)
     if not usable:
         raise DataError(f"{why}; correct the table or the schema", file=data.report.file)
-    times = _numbers(source, schema.label.column) if isinstance(schema.label, EventTime) else None
+    times = numbers_of(source, schema.label.column) if isinstance(schema.label, EventTime) else None
     return SimulationTable(schema, data.records, groups, (*notes, *data.report.warnings), times, why)
 
 
@@ -162,17 +161,6 @@ def _check_label(schema: Schema, label: str | None, positive: Sequence[str] | No
     if tuple(sorted(map(stored_form(schema.texts), positive))) != known_positive:
         known = ", ".join(known_positive)
         raise ConfigurationError(f"the schema's positive values are {known}: leave --positive out, or give the same")
-
-
-def _numbers(source: TableSource, column: str) -> NDArray[np.float64]:
-    """The numbers of a column (m,), NaN where a cell has none."""
-    wanted = WantedColumn(column, "numbers")
-    parts = []
-    for block in read_blocks(open_table(source), [wanted]):
-        cells = block.cells[wanted]
-        assert isinstance(cells, Numbers)
-        parts.append(np.where(cells.missing, np.nan, cells.values))
-    return np.concatenate(parts)
 
 
 def _groups(source: TableSource, column: str) -> NDArray[np.int64]:

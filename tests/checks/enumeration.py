@@ -65,6 +65,7 @@ SCOPE = (
     "radofed/certificates.py",
     "radobase/reading.py",
     "radobase/schema_files.py",
+    "radobase/tables/recoding.py",
     "radobase/writing.py",
     "radofed/joining/*.py",
     *MUTATED,

@@ -50,6 +50,7 @@ from radobase.logs import Log
 from radobase.metrics import Reason, readiness_to_dict
 from radobase.reading import parse_json, read_text
 from radobase.schema_files import load_feature_map, load_schema
+from radobase.tables.recoding import load_recode
 from radobase.watch_server import LIMIT_BYTES as PROBE_LIMIT_BYTES
 from radobase.watch_server import Health
 from radofed import node_config, provision
@@ -87,6 +88,20 @@ product = ["b", "smoker"]
 """
 FEDERATION_KEY = world.KEYS["federation"].public_bytes
 MEBIBYTE = 1 << 20
+
+
+RECODE = """[columns.smoker]
+column = "raucht"
+cells = { "ja" = "yes", "nein" = "no", "?" = "" }
+[columns.age]
+factor = 0.1
+offset = 1
+"""
+
+
+def read_recode(path: Path) -> None:
+    """A recode that is read says the same each time."""
+    assert len(load_recode(path, STAYS).digest) == len(load_recode(path, STAYS).digest) == 32
 
 
 def read_map(path: Path) -> None:
@@ -472,6 +487,8 @@ def targets() -> list[Target]:
                texts_near([PARTIES_TEXT], words), 256 << 10, ()),
         Target("schema-file", InFile("schema-file", "schema.toml", load_schema), texts_near([SCHEMA.to_toml()]),
                MEBIBYTE, ("radobase.reading.read_text",)),
+        Target("recode-toml", InFile("recode", "recode.toml", read_recode), texts_near([RECODE], ["factor = 0"]),
+               MEBIBYTE, ("radobase.tables.recoding._RECODE",)),
         Target("feature-map-toml", InFile("feature-map", "map.toml", read_map),
                texts_near([MAP], ['product = ["b", "b"]', "centre = [1]"]),
                MEBIBYTE, ("radobase.schema_files._MAP",)),

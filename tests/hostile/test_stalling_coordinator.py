@@ -189,8 +189,10 @@ def test_a_learner_that_is_shown_the_same_phase_for_ever_gives_up_when_it_said(f
             begun = time.monotonic()
             with pytest.raises(TimedOutError, match="in phase answering after 2 s"):
                 session.watch(query_id, timeout_s=2)
-            assert time.monotonic() - begun < ENDS_WITHIN_S
-        assert ANSWERS_AT_ONCE < holding.calls["watch"] <= ANSWERS_AT_ONCE + 2 / WATCH_EVERY_S + 2
+            took_s = time.monotonic() - begun
+            assert took_s < ENDS_WITHIN_S
+        # The pace, whatever the machine's: a busy one may take longer than 2 s.
+        assert ANSWERS_AT_ONCE < holding.calls["watch"] <= ANSWERS_AT_ONCE + took_s / WATCH_EVERY_S + 2
 
 
 def test_a_learner_that_is_shown_a_phase_beyond_the_querys_end_gives_up(federation, learner_key):

@@ -21,7 +21,7 @@ from dpcore.records.schema import Schema
 from learner.federation import Federation
 from learner.model import Model, count_errors, predict
 from learner.training import AskedTraining, model_of_answers
-from radofed.cli.learner.models import scores_csv
+from radofed.cli.learner.prediction_files import scores_csv
 from tests.federation.learner import Memory, World
 from wire.request_fields import TrainOptions
 

@@ -21,7 +21,7 @@ from learner.federation import Federation
 from learner.measured_models import measured_errors
 from learner.model import Model, predict
 from learner.training import AskedTraining, check_learns, model_of_answers
-from radofed.cli.learner.models import values_csv
+from radofed.cli.learner.prediction_files import values_csv
 from tests.federation.learner import Memory, World
 from wire.request_fields import TrainOptions
 

@@ -276,3 +276,18 @@ def test_a_node_that_stops_ends_a_load(held):
         reloads.ask()
         assert begun.wait(HANG_S)
     assert not reloads._thread.is_alive()
+
+
+def test_a_change_of_the_recode_file_is_a_change_of_the_data(federation):
+    """What was accepted before it is not computed after it: the digest that an acceptance keeps is another."""
+    path, file = federation.member("ada").config, federation.directory("ada") / "recode.toml"
+    text = path.read_text()
+    path.write_text(text.replace("\n[tls]", '\nrecode = "recode.toml"\n[tls]'))
+    digests = []
+    for cells in ('"ja" = "yes"', '"ja" = "yes"\n', '"ja" = "no"'):
+        file.write_text(f"[columns.smoker.cells]\n{cells}")
+        digests.append(HeldData.load(PartyConfig.load(path), SECRET, Log("test")).digest)
+    path.write_text(text)
+    digests.append(HeldData.load(PartyConfig.load(path), SECRET, Log("test")).digest)
+    assert digests[0] == digests[1]
+    assert len(set(digests)) == 3

@@ -288,3 +288,37 @@ def test_a_model_of_several_classes_predicts_their_names():
     assert all(f"the score of {name!r}" in model.summary() for name in wards)
     assert model.evaluate(asked, epsilon=1).sentences()
     assert "<svg" in model.plot()._repr_html_()
+
+
+def test_a_model_of_a_time_to_an_event_predicts_means_and_says_ratios():
+    head, _, features = SCHEMA.partition("[label]")
+    label = """[label]
+type = "event"
+column = "years"
+event = "died"
+happened = ["yes"]
+censored = ["no"]
+borders = [1, 2, 3, 4]
+missing = "refuse"
+unreadable = "refuse"
+unlisted = "refuse"
+
+"""
+    text = head.replace("schema_version = 2", "schema_version = 5") + label + features[features.index("[[features]]") :]
+    random, tables = np.random.default_rng(4), {}
+    for name, frame in FRAMES.items():
+        times = random.exponential(1 / (0.3 * np.exp(0.03 * (frame["age"] - 60))))
+        last = random.uniform(0.5, 10, len(frame))
+        died = np.where(times <= last, "yes", "no")
+        tables[name] = frame.assign(years=np.minimum(times, last), died=died)[["age", "smoker", "years", "died"]]
+    asked = radofed.simulate_federation(tables, schema=radofed.Schema.from_toml(text))
+    model = asked.train("hazards", epsilon=4, rounds=4)
+    means = model.predict(NEW)
+    assert ((means > 0) & (means < 4)).all()
+    assert np.corrcoef(means, NEW["age"])[0, 1] < -0.8
+    assert re.search(r"age +for each unit more +1[.]0", model.summary())
+    with pytest.raises(radofed.RadofedError):
+        model.evaluate(asked, epsilon=1)
+    for refused in (model.predict_proba, lambda _: model.plot()):
+        with pytest.raises(radofed.RadofedError):
+            refused(NEW)

@@ -169,8 +169,10 @@ class _Reader:
                 f"Log-rank with noise: {self._test.statistic:.4g}, degrees of freedom {self._test.degrees}, p-value "
                 f"{p_words(self._test.p_value)}, over the first {self._test.intervals} intervals."
             )
-            if self._test.hazard_ratio is None and self._test.degrees == 1:
+            if self._test.degrees == 1 and self._test.hazard_ratio is None:
                 yield "No hazard ratio is given: its events say too little at this noise."
+            elif self._test.degrees == 1:
+                yield "The hazard ratio is one step from 1: it is too far from 1 if it is large, or intervals are few."
         elif self._untested:
             yield f"No log-rank test was made: {self._untested}."
 

@@ -94,6 +94,20 @@ def build(kind: Callable[..., T], table: Mapping[str, Any], path: str) -> T:
     return kind(**table)
 
 
+def listed_texts(label: Target, features: Sequence[Feature], column: str) -> tuple[str, ...]:
+    """The texts that a schema lists for the cells of a column; none if it is of numbers or dates."""
+    found: dict[str, None] = {}
+    lists: list[tuple[Any, tuple[str, ...]]] = [
+        (part, keys) for part in features if part.column == column for keys in _COMPARED
+    ]
+    if label.columns[label.readings.index("texts") if "texts" in label.readings else 0] == column:
+        lists += [(label, keys) for keys in label.compared]
+    for part, keys in lists:
+        for key in keys:
+            found |= dict.fromkeys(getattr(part, key, None) or ())
+    return tuple(found)
+
+
 def plain(part: Feature | Target) -> dict[str, Any]:
     """A part of a schema as plain values: tuples as lists, None if a field is not set, but no `unreadable` then."""
     values = {field.name: getattr(part, field.name) for field in fields(part)}
@@ -148,6 +162,7 @@ __all__ = [
     "day_of",
     "event_time",
     "in_form",
+    "listed_texts",
     "measured",
     "nearest",
     "plain",

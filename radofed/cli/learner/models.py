@@ -1,7 +1,5 @@
 """`rado learner train|evaluate|statistic|predict`: train models, measure them and use them."""
 
-import csv
-import io
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
@@ -16,6 +14,8 @@ from dpcore.numbers.rationals import upper
 from radobase.options import named_options
 from radobase.printing import amount, in_lines, json_text
 from radofed.cli.framework import check_directory, check_new
+from radofed.cli.learner.event_times import predicted_times, ratio_lines
+from radofed.cli.learner.prediction_files import scores_csv, values_csv
 from radofed.cli.learner.sessions import ASKING, asked_federation, asked_source, question_result, split_of
 from radofed.cli.output import Output, Result
 from wire.request_fields import (
@@ -32,10 +32,8 @@ from wire.request_fields import (
 if TYPE_CHECKING:
     from dpcore.evaluation.class_evaluation import ClassEvaluation
     from dpcore.evaluation.evaluation import Evaluation
-    from dpcore.records.schema import Schema
     from learner.federation import BudgetedOracle, Federation
     from learner.model import Model, Predictions
-    from learner.scoring import Scoring
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +122,8 @@ def _train_by_queries(output: Output, name: str, options: TrainOptions, file: Pa
     data = {**_saved(output, model, trained.estimator, warning_of(trained.estimator, found), to), "answers": answers}
     words = f"{to}: {name} over {amount(rows, 'row')}{_but_held_back(model)}, {answers} answer{'s' * (answers != 1)}"
     promised = [data["guarantee"]] if data["guarantee"] is not None else []
+    if model.log_hazards is not None:
+        promised += ratio_lines(model)
     if model.started_from is not None:
         words += f", started from {options.start_from}"
     return Result(data, in_lines([words, *promised, *model.statement.short_sentences()]))
@@ -352,10 +352,13 @@ def predict(
     """Predict the label of every row. If the file has labels, count the errors.
 
     Scores depend on the features only. The file of --output has the row's number, its score, its label as 1 or -1 and
-        as the schema's text, and the probability of the positive label, if the model has probabilities.
+    as the schema's text, and the probability of the positive label, if the model has probabilities.
 
     Of several classes it has the label's text, a score and a probability of each class. Errors are counted by class.
-        Of a number or a count it has the prediction in the label's units, and R^2 or the explained deviance is printed.
+    Of a number or a count it has the prediction in the label's units, and R^2 or the explained deviance is printed.
+
+    Of a time to an event it has the logarithm of the hazard ratio to a record of zeros, survival at each end of an
+    interval, and the mean time up to the horizon. Hazard ratios are printed, and concordance and Brier score.
     """
     from dpcore.errors import ConfigurationError
     from learner.model import Model, count_errors
@@ -370,6 +373,8 @@ def predict(
         raise ConfigurationError("--id-column is for the file of scores: give its --output, or leave it out")
     loaded = Model.load(model)
     found = predict_rows(loaded, file)
+    if found.survival is not None:
+        return predicted_times(loaded, found, file, to, id_column)
     if found.values is not None:
         return _predicted_numbers(loaded, found, file, to, id_column)
     scoring = loaded.scoring
@@ -416,60 +421,6 @@ def _predicted_numbers(
         to.write_text(values_csv(model.schema, found, file, id_column), encoding="utf-8")
         lines.append(f"{to}: a line for each row; without a prediction if the row is not usable")
     return Result({**data, "file": to}, in_lines(lines))
-
-
-def values_csv(schema: "Schema", found: "Predictions", file: Path, id_column: str | None) -> str:
-    """A line for each row: its number from 1, the score, and the prediction in the label's units.
-
-    id_column: copied from the file, after the number. Raises DataError if the file lacks it.
-    """
-    assert found.values is not None, "a number has values"
-    ids = None if id_column is None else _texts_of(file, id_column)
-    buffer = io.StringIO()
-    written = csv.writer(buffer, lineterminator="\n")
-    named = [] if id_column is None else [id_column]
-    written.writerow(["row", *named, "score", f"predicted {schema.label.column}"])
-    for place, (score, value) in enumerate(zip(found.scores.tolist(), found.values.tolist(), strict=True)):
-        cells = [f"{score:.17g}", f"{value:.17g}"] if found.labels[place] else ["", ""]
-        written.writerow([place + 1, *([] if ids is None else [ids[place]]), *cells])
-    return buffer.getvalue()
-
-
-# The file of scores that `rado learner predict` writes.
-
-
-def scores_csv(scoring: "Scoring", found: "Predictions", file: Path, id_column: str | None) -> str:
-    """A line for each row: its number from 1, and what `Scoring.columns` names.
-
-    Cells are empty if the row has no prediction, or the model no probabilities. id_column: copied from the file, after
-    the number. Raises DataError if the file lacks it.
-    """
-    ids = None if id_column is None else _texts_of(file, id_column)
-    rows = len(found.labels)
-    chances = [None] * rows if found.probabilities is None else found.probabilities.tolist()
-    buffer = io.StringIO()
-    written = csv.writer(buffer, lineterminator="\n")
-    written.writerow(["row", *([] if id_column is None else [id_column]), *scoring.columns])
-    each = zip(found.scores.tolist(), found.labels.tolist(), chances, strict=True)
-    for place, (scores, code, chance) in enumerate(each):
-        is_known = code != scoring.undecided
-        cells = scoring.cells(scores, code, chance) if is_known else ("",) * len(scoring.columns)
-        written.writerow([place + 1, *([] if ids is None else [ids[place]]), *cells])
-    return buffer.getvalue()
-
-
-def _texts_of(file: Path, column: str) -> list[str]:
-    """The cells of a column, "" if missing."""
-    from dpcore.records.encoding import Texts, WantedColumn
-    from radobase.tables.tables import open_table, read_blocks
-
-    wanted = WantedColumn(column, "texts")
-    texts = []
-    for block in read_blocks(open_table(file), [wanted]):
-        cells = block.cells[wanted]
-        assert isinstance(cells, Texts), "the column is wanted as texts"
-        texts += ["" if code < 0 else cells.texts[code] for code in cells.codes.tolist()]
-    return texts
 
 
 # `rado learner export`: write a model for use without radofed.

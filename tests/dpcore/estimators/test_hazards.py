@@ -8,7 +8,8 @@ from scipy import stats
 from sklearn.exceptions import NotFittedError
 
 from dpcore.errors import ConfigurationError, DataError, OracleRefusedError
-from dpcore.estimators.hazards import ProportionalHazards, concordance
+from dpcore.estimators.hazard_scores import concordance
+from dpcore.estimators.hazards import ProportionalHazards
 from dpcore.estimators.oracle import GradientEstimate
 from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.evaluation import sums

@@ -27,7 +27,8 @@ from wire.statements import Cohort
 pytestmark = pytest.mark.usefixtures("small_comb")
 S = AttemptState
 POLICY = {"designs": ["statistic"], "smallest_cohort": 2, "assumed_colluders": 0}
-VALUES = 900
+VALUES = 1800
+"""So many that a top-up of half its size is four deviations away from a whole one."""
 NO_COLLUDERS, ONE_COLLUDER = Cohorts(2, 2, 3), Cohorts(2, 1, 3)
 FEATURES = (Feature.BASE.value, Feature.COHORT_NOISE.value)
 AGES = tuple(AtLeast("age", Fraction(place, 16)) for place in range(VALUES))

@@ -94,6 +94,8 @@ def test_a_directory_keeps_the_newest_backups_of_a_node(party, capsys, tmp_path,
 def test_a_partys_backup_has_its_state_and_no_key(party, capsys, tmp_path):
     (party / "state/former-rosters").mkdir()
     (party / "state/former-rosters/0000000000000000001.signed").write_bytes(b"a roster")
+    (party / "spellings").write_text("[columns]")
+    (party / "party.toml").write_text('recode = "spellings"\n' + (party / "party.toml").read_text())
     file, back = tmp_path / "ada.backup", tmp_path / "back"
     made = create(capsys, file, party / "party.toml")
     assert (made["role"], made["name"], made["federation"], made["has_keys"]) == ("party", "ada", "test", False)
@@ -106,7 +108,7 @@ def test_a_partys_backup_has_its_state_and_no_key(party, capsys, tmp_path):
     assert rado(capsys, "backup", "verify", file)["files"] == made["files"]
     found = rado(capsys, "restore", file, back)
     assert set(content_of(back)) == {
-        "party.toml", "policy.toml", "schema.toml", "federation.pub", "ca.pem", "certificate.pem",
+        "party.toml", "policy.toml", "schema.toml", "spellings", "federation.pub", "ca.pem", "certificate.pem",
         "state/ledger.sqlite", "state/former-rosters/0000000000000000001.signed",
     }  # fmt: skip
     assert modes(back) == {0o600}

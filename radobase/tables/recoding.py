@@ -1,0 +1,270 @@
+"""A party's recode file: what its own table writes, in the schema's spellings, columns' names and units.
+
+    [columns.sex]                            # the schema's column
+    column = "Geschlecht"                    # the table's name for it; default: the same
+    cells = { "männlich" = "m", "weiblich" = "w", "k. A." = "" }
+
+    [columns.dose_g]
+    column = "Dosis_mg"
+    factor = 0.001                           # value of the schema = value of the table * factor + offset
+    offset = 0.0                             # one IEEE-754 double multiplication, then one addition
+
+Each cell is recoded once, before the schema reads it. Cells and spellings are compared in the form of the schema's
+`texts`. "" makes a cell empty. A cell without an entry stays as it is. Nothing of the file leaves the party.
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpcore.errors import ConfigurationError
+from dpcore.records.encoding import Cells, Numbers, Texts, WantedColumn, sources
+from dpcore.records.features import Day, SchemaFieldError, listed_texts, nearest
+from dpcore.records.schema import Schema
+from dpcore.records.texts import TRIMMED, Form, form_of, require_number, require_text, value_text
+from radobase.reading import FileKind, read_toml, with_remedy
+
+_REMEDY = "correct the recode file (`rado schema check SCHEMA DATA --recode FILE` tests it)"
+_RECODE = FileKind(with_remedy(_REMEDY), limit_bytes=1 << 20, decides=True)
+_DIGEST = b"rado.v1/recode\0"
+_KEYS = ("column", "cells", "factor", "offset")
+_MOST_NAMED = 5
+
+Occurrences = Counter[tuple[str, str]]
+"""By column of the schema and spelling, in how many cells it occurs; the spelling "" stands for changed numbers."""
+
+
+@dataclass(frozen=True)
+class RecodedColumn:
+    """What is done with the cells of one column of the schema."""
+
+    own: str
+    """The table's name for it."""
+    spelled: Mapping[str, str] = field(default_factory=dict)
+    """The table's spelling of each recoded cell, by its form."""
+    cells: Mapping[str, str] = field(default_factory=dict)
+    """The schema's text, by the form of the table's."""
+    factor: float = 1.0
+    offset: float = 0.0
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether its numbers change."""
+        return (self.factor, self.offset) != (1.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Recode:
+    """What a recode file says, for one schema."""
+
+    columns: Mapping[str, RecodedColumn]
+    """By column of the schema."""
+    form: Form
+    """In which the schema compares texts."""
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 over what the file says, without its comments and order."""
+        said = {
+            name: [each.own, sorted(each.cells.items()), each.factor.hex(), each.offset.hex()]
+            for name, each in self.columns.items()
+        }
+        return hashlib.sha256(_DIGEST + json.dumps(said, sort_keys=True).encode()).digest()
+
+    @property
+    def own_names(self) -> frozenset[str]:
+        """The table's columns that it names."""
+        return frozenset(each.own for each in self.columns.values())
+
+    def own(self, wanted: WantedColumn) -> WantedColumn:
+        """The table's column for one of the schema's."""
+        found = self.columns.get(wanted.column)
+        return wanted if found is None else WantedColumn(found.own, wanted.kind)
+
+    def apply(self, cells: Mapping[WantedColumn, Cells]) -> tuple[dict[WantedColumn, Cells], Occurrences]:
+        """The cells of the schema's columns as the schema is to read them, and how often each entry occurred."""
+        recoded, occurrences = dict(cells), Occurrences()
+        for wanted, found in cells.items():
+            column = self.columns.get(wanted.column)
+            if column is None:
+                continue
+            if isinstance(found, Texts) and column.cells:
+                recoded[wanted] = self._texts(wanted.column, found, column, occurrences)
+            elif isinstance(found, Numbers) and column.is_scaled:
+                with np.errstate(over="ignore", invalid="ignore"):
+                    recoded[wanted] = Numbers(found.values * column.factor + column.offset, found.missing)
+                occurrences[wanted.column, ""] += len(found.missing) - int(np.count_nonzero(found.missing))
+        return recoded, occurrences
+
+    def _texts(self, name: str, cells: Texts, column: RecodedColumn, occurrences: Occurrences) -> Texts:
+        forms = [self.form(text) for text in cells.texts]
+        rows = np.bincount(cells.codes[cells.codes >= 0], minlength=len(forms)).tolist()
+        for form, count in zip(forms, rows, strict=True):
+            if count and form in column.cells:
+                occurrences[name, form] += count
+        texts = tuple(column.cells.get(form, text) for form, text in zip(forms, cells.texts, strict=True))
+        # As where the table is read: an empty text is a missing cell, and so is the place after the last.
+        places = np.array([*(place if text else -1 for place, text in enumerate(texts)), -1], dtype=np.int64)
+        return Texts(places[cells.codes], texts, cells.booleans)
+
+    def counts(self, occurrences: Occurrences) -> dict[str, int]:
+        """By column of the schema, how many cells became others."""
+        found: dict[str, int] = {}
+        for (name, form), count in occurrences.items():
+            same = self.columns[name].cells.get(form)
+            if same is None or self.form(same) != form:
+                found[name] = found.get(name, 0) + count
+        return {name: found[name] for name in self.columns if name in found}
+
+    def unused(self, occurrences: Occurrences) -> Iterator[str]:
+        """A sentence for each column with spellings that no cell has."""
+        for name, column in self.columns.items():
+            never = [spelling for form, spelling in column.spelled.items() if not occurrences[name, form]]
+            if never:
+                more = f" and {len(never) - _MOST_NAMED} more" if len(never) > _MOST_NAMED else ""
+                words = ", ".join(map(repr, never[:_MOST_NAMED]))
+                yield (
+                    f"the recode file spells {words}{more} in column {column.own!r}, which no cell is: check the "
+                    f"spelling, or remove the {'entry' if len(never) == 1 else 'entries'}"
+                )
+
+
+def recoded_words(counts: Mapping[str, int]) -> str:
+    """Such as "1,203 cells of sex, 12 cells of dose_g"; empty if there are none."""
+    return ", ".join(f"{cells:,} {'cell' if cells == 1 else 'cells'} of {name}" for name, cells in counts.items())
+
+
+def columns_of(schema: Schema, recode: Recode | None) -> frozenset[str]:
+    """The columns that queries are about, by the schema's names and by the table's."""
+    named = frozenset(source.column for source in sources(schema, label=True))
+    return named if recode is None else named | recode.own_names
+
+
+def load_recode(path: Path, schema: Schema) -> Recode:
+    """The recode file of a party whose table is read with this schema.
+
+    Raises ConfigurationError if the file cannot be read, if it names what the schema does not have, or if two of its
+    entries are about one thing.
+    """
+    content = read_toml(path, _RECODE)
+    try:
+        return recode_of(content, schema)
+    except SchemaFieldError as error:
+        raise ConfigurationError(f"{path}: {error}") from error
+
+
+def recode_of(content: Mapping[str, Any], schema: Schema) -> Recode:
+    """The recode of a parsed file. Raises SchemaFieldError as `load_recode` does."""
+    for key in content:
+        if key != "columns":
+            raise SchemaFieldError(key, "is not a key; write a table [columns.NAME] for each column of the schema")
+    tables = content.get("columns", {})
+    if not isinstance(tables, dict):
+        raise SchemaFieldError("columns", "is not a table; write [columns.NAME] for each column of the schema")
+    form, known = form_of(schema.texts), _kinds(schema)
+    columns = {}
+    for name, table in tables.items():
+        path = f"columns.{name}"
+        if name not in known:
+            raise SchemaFieldError(path, f"is not a column of the schema; {nearest(name, known)}")
+        if not isinstance(table, dict):
+            raise SchemaFieldError(path, "is not a table; write column, cells, or factor and offset below it")
+        for key in table:
+            if key not in _KEYS:
+                raise SchemaFieldError(f"{path}.{key}", f"is not a key; {nearest(key, _KEYS)}")
+        columns[name] = _column(path, name, table, known[name], form, schema)
+    _check_distinct(columns, known)
+    return Recode(columns, form)
+
+
+def _kinds(schema: Schema) -> dict[str, set[str]]:
+    """How each column of the schema is read: as numbers, as texts, or as both."""
+    known: dict[str, set[str]] = {}
+    for source in sources(schema, label=True):
+        known.setdefault(source.column, set()).add(source.kind)
+    return known
+
+
+def _column(
+    path: str, name: str, table: Mapping[str, Any], kinds: set[str], form: Form, schema: Schema
+) -> RecodedColumn:
+    """What one table of the file says. kinds: how the schema reads the column. Raises SchemaFieldError."""
+    own = require_text(f"{path}.column", table.get("column", name))
+    for keys, kind, other in ((("cells",), "texts", "factor and offset"), (("factor", "offset"), "numbers", "cells")):
+        for key in keys:
+            if key in table and kinds != {kind}:
+                read = " and ".join(sorted(kinds))
+                sentence = f"is for a column of {kind}, and the schema reads {name!r} as {read}; leave it out"
+                hint = f", or write {other}" if len(kinds) == 1 else ""
+                raise SchemaFieldError(f"{path}.{key}", sentence + hint)
+    factor = require_number(f"{path}.factor", table.get("factor", 1.0))
+    offset = require_number(f"{path}.offset", table.get("offset", 0.0))
+    if factor == 0.0:
+        raise SchemaFieldError(f"{path}.factor", "is 0, so that all values become one; write the factor of the units")
+    spelled, cells = _cells(f"{path}.cells", table.get("cells", {}), _Listed.of(name, schema, form), form)
+    return RecodedColumn(own, spelled, cells, factor, offset)
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """The texts that a schema lists for a column, by their form; empty for dates, which it does not list."""
+
+    texts: Mapping[str, str]
+
+    @classmethod
+    def of(cls, name: str, schema: Schema, form: Form) -> "_Listed":
+        return cls({form(text): text for text in listed_texts(schema.label, schema.features, name)})
+
+    def text(self, path: str, target: object, form: Form) -> str:
+        """The schema's text for a target. Raises SchemaFieldError if it lists none."""
+        if not isinstance(target, str | int | float):
+            raise SchemaFieldError(path, f"{target!r} is not a text; put it in quotation marks")
+        text = value_text(target)
+        if not text:
+            return ""
+        if not self.texts:
+            if Day.of(text) is None:
+                sentence = f'{text!r} is not a date; write one, as 2024-12-31, or "" for an empty cell'
+                raise SchemaFieldError(path, sentence)
+            return text
+        if form(text) not in self.texts:
+            hint = nearest(text, self.texts.values())
+            sentence = f'{text!r} is not listed by the schema for this column; {hint}, or write "" for an empty cell'
+            raise SchemaFieldError(path, sentence)
+        return self.texts[form(text)]
+
+
+def _cells(path: str, entries: object, listed: _Listed, form: Form) -> tuple[dict[str, str], dict[str, str]]:
+    """The spellings and the schema's texts of entries, by the spellings' form. Raises SchemaFieldError."""
+    if not isinstance(entries, dict):
+        raise SchemaFieldError(path, 'is not a table; write { "table\'s spelling" = "schema\'s text" }')
+    spelled: dict[str, str] = {}
+    cells = {}
+    for spelling, target in entries.items():
+        key = form(spelling.strip(TRIMMED))
+        if not key:
+            raise SchemaFieldError(path, "has an empty spelling; the schema's policy for missing cells decides on them")
+        if (other := spelled.setdefault(key, spelling)) != spelling:
+            raise SchemaFieldError(path, f"{other!r} and {spelling!r} are the same text to the schema; remove one")
+        cells[key] = listed.text(f"{path}.{spelling}", target, form)
+    return spelled, cells
+
+
+def _check_distinct(columns: Mapping[str, RecodedColumn], known: Mapping[str, Any]) -> None:
+    """Raise SchemaFieldError if one column of the table stands for two of the schema."""
+    stands: dict[str, str] = {}
+    for name in known:
+        own = columns[name].own if name in columns else name
+        if (other := stands.setdefault(own, name)) != name:
+            at = name if name in columns else other
+            raise SchemaFieldError(
+                f"columns.{at}.column",
+                f"{own!r} stands for two columns of the schema, {other!r} and {name!r}; name another column, or copy "
+                "it under another name",
+            )

@@ -1,0 +1,220 @@
+"""A time to an event over real processes: survival by group, rounds of hazards, predictions, bad rows.
+
+One party has no smoker, and nobody lives in the east.
+"""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from dpcore.records.schema import Schema
+from learner.model import Model
+from parties.data.dataset import load
+from radofed.cli.entry_point import run
+from radofed.node_config import PolicyChoices
+from tests.federation.processes import ProcessFederation, rado
+from tests.waiting import HANG_S, wait_until
+
+BORDERS = (1.0, 2.0, 3.0, 4.0)
+SCHEMA = """
+schema_version = 5
+name = "patients"
+texts = []
+[label]
+type = "event"
+column = "years"
+event = "died"
+happened = ["yes"]
+censored = ["no"]
+borders = [1.0, 2.0, 3.0, 4.0]
+[[features]]
+name = "age"
+type = "real"
+unreadable = "refuse"
+lower = 40.0
+upper = 80.0
+[[features]]
+name = "smoker"
+type = "boolean"
+true = ["yes"]
+false = ["no"]
+[[features]]
+name = "city"
+type = "category"
+values = ["north", "east"]
+"""
+ROWS = {"a": 700, "b": 600, "c": 500}
+SMOKERS = {"a": 0.5, "b": 0.6, "c": 0.0}
+ALLOWING = PolicyChoices(designs=("moments", "gradient", "statistic"), epsilon="400", delta="1e-3")
+RATE, AGE, SMOKER = 0.25, 0.04, 0.9
+
+
+def table(rows: int, seed: int, smokers: float = 0.4) -> str:
+    random = np.random.default_rng(seed)
+    age, smoker = random.uniform(40.0, 80.0, rows), random.random(rows) < smokers
+    times = random.exponential(1.0 / (RATE * np.exp(AGE * (age - 60.0) + SMOKER * smoker)))
+    last = random.uniform(0.5, 9.0, rows)
+    lines = ["age,smoker,city,years,died"]
+    for a, s, t, e in zip(age, smoker, times, last, strict=True):
+        lines.append(f"{a:.2f},{'yes' if s else 'no'},north,{min(t, e):.4f},{'yes' if t <= e else 'no'}")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    root = tmp_path_factory.mktemp("times")
+    parties = {name: table(rows, seed, SMOKERS[name]) for seed, (name, rows) in enumerate(ROWS.items())}
+    with ProcessFederation(root, parties=parties, schema=SCHEMA, policy=ALLOWING, rows_at_least=ROWS) as federation:
+        (root / "schema.toml").write_text(SCHEMA)
+        (root / "new.csv").write_text(table(600, 99))
+        federation.start_all()
+        wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")
+        wait_until(lambda: all("started" in federation.log(name) for name in ROWS), what="the parties")
+        rado("learner", "keygen", "--config", str(federation.learner.config))
+        yield federation
+
+
+def config(federation) -> tuple[str, ...]:
+    return "--config", str(federation.learner.config)
+
+
+def asking(federation) -> tuple[str, ...]:
+    return *config(federation), "--schema", str(federation.root / "schema.toml")
+
+
+def queries(federation) -> int:
+    return len(rado("learner", "list", *config(federation))["data"]["queries"])
+
+
+def people(federation) -> tuple[np.ndarray, np.ndarray]:
+    """The cell of each row of all parties, and whether the person smokes, which only a test may read."""
+    held = [load(federation.directory(name) / "data.csv", Schema.from_toml(SCHEMA)).records for name in ROWS]
+    return np.concatenate([each.labels for each in held]), np.concatenate([each.features[:, 1] > 0 for each in held])
+
+
+def test_survival_by_group_is_that_of_all_parties_rows(federation):
+    asked = ("survival", "--by", "smoker", *asking(federation), "--epsilon", "20", "--confidence", "0.999")
+    found = rado("learner", *asked)["data"]
+    codes, smoker = people(federation)
+    figures = {(each["quantity"], each["group"], each["level"]): each for each in found["figures"]}
+    for group, rows in (("yes", smoker), ("no", ~smoker)):
+        later, alive = float(rows.sum()), 1.0
+        for place, border in enumerate(BORDERS):
+            died, left = ((codes[rows] == code).sum() for code in (place, 4 + place))
+            alive *= 1.0 - died / (later - left / 2.0)
+            risk, survival = (figures[quantity, group, f"{border:g}"] for quantity in ("at risk", "survival"))
+            assert risk["lower"] - 1 <= later - left / 2.0 <= risk["upper"] + 1
+            assert survival["lower"] - 1e-3 <= alive <= survival["upper"] + 1e-3
+            later -= died + left
+    assert figures["log-rank", "", ""]["p_value"] < 0.01
+    assert found["privacy"]["epsilon_if_others_collude"] <= 20
+
+
+def test_a_group_without_rows_is_not_measured(federation):
+    asked = ("survival", "--by", "city", *asking(federation), "--epsilon", "20")
+    found = rado("learner", *asked)["data"]
+    figures = {(each["quantity"], each["group"], each["level"]): each for each in found["figures"]}
+    assert figures["survival", "north", "4"]["estimate"] is not None
+    assert figures["survival", "east", "4"]["estimate"] is None
+    assert figures["median", "east", ""]["estimate"] is None
+    assert any("The curve of 'east' ends at" in sentence for sentence in found["sentences"])
+
+
+@pytest.fixture(scope="module")
+def trained(federation):
+    """A model of hazards, and what the training printed."""
+    model = federation.root / "hazards.json"
+    options = ("--estimator", "hazards", *asking(federation), "--epsilon", "30", "--rounds", "3", "--option", "clip=2")
+    return model, options, rado("learner", "train", *options, "-o", str(model))["data"]
+
+
+def test_hazards_are_learned_in_rounds_and_predict_survival(federation, trained):
+    model, options, made = trained
+    assert made["answers"] == 5
+    assert made["privacy"]["epsilon_if_others_collude"] <= 30
+    before, scores = queries(federation), federation.root / "scores.csv"
+    found = rado("learner", "predict", str(model), str(federation.root / "new.csv"), "-o", str(scores))["data"]
+    assert found["labelled"] == found["rows"] == 600
+    assert found["concordance"] > 0.6
+    assert found["brier"] < found["brier_of_equal"]
+    ratios = {each["column"]: each["ratio"] for each in found["hazard_ratios"]}
+    assert ratios["age"] > 1.0
+    assert ratios["smoker"] > 1.2
+    with scores.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    chances = np.array([[float(row[f"survival {border:g}"]) for border in BORDERS] for row in rows])
+    assert (np.diff(chances, axis=1) <= 0.0).all()
+    # On average about as many as there are without the event, of rows like the parties'.
+    codes, _ = people(federation)
+    assert 0.0 < chances[:, 0].mean() < 1.0
+    assert chances[:, 0].mean() == pytest.approx(1.0 - (codes == 0).mean(), abs=0.1)
+    # A training that is repeated reads its answers.
+    first = json.loads(model.read_text())
+    model.rename(federation.root / "first.json")
+    assert run(["learner", "train", *options, "-o", str(model)]) == 0
+    again = json.loads(model.read_text())
+    assert (again["theta"], again["log_hazards"]) == (first["theta"], first["log_hazards"])
+    assert Model.load(model).log_hazards.shape == (4,)
+    assert queries(federation) == before
+
+
+REFUSED = [
+    (("train", "--estimator", "newton", "-o", "x.json", "--epsilon", "1"), "newton does not learn a time to an event"),
+    (("query", "--design", "plain", "--rados", "20"), "needs a label of two classes"),
+    (("survival", "--by", "died", "--epsilon", "1"), "is of the label, whose times are estimated"),
+    (("survival", "--by", "smokers", "--epsilon", "1"), "did you mean 'smoker'"),
+]
+
+
+@pytest.mark.more
+def test_what_is_not_about_times_is_refused_before_anything_is_sent(federation, trained, tmp_path, capsys):
+    before, model = queries(federation), str(trained[0])
+    evaluating = ("evaluate", model, *config(federation), "--epsilon", "1")
+    cases = [((*arguments, *asking(federation)), said) for arguments, said in REFUSED]
+    for arguments, says in [*cases, (evaluating, "evaluation on the parties' rows; `rado learner predict`")]:
+        given = [str(tmp_path / "x.json") if text == "x.json" else text for text in arguments]
+        assert run(["learner", *given, "--format", "json"]) in (4, 6)
+        assert says in json.loads(capsys.readouterr().out)["error"]["message"]
+    assert queries(federation) == before
+
+
+BAD = [
+    (",0.0000,yes", "is not a positive number"),
+    (",-1.5,no", "is not a positive number"),
+    (",2.0,lost", "is in neither happened nor censored"),
+    (",2.0,", "there is a time without an event"),
+    (",,yes", "there is no time"),
+]
+
+
+def test_rows_that_the_schema_does_not_know_are_named_before_a_party_answers(federation):
+    data = federation.directory("c") / "data.csv"
+    kept = data.read_text()
+    try:
+        for cells, says in BAD:
+            data.write_text(f"{kept}50,no,north{cells}\n")
+            printed = json.dumps(rado("party", "check", "--config", str(federation.member("c").config), code=1))
+            assert says in printed
+            # After the header.
+            assert f"line {ROWS['c'] + 2}" in printed
+    finally:
+        data.write_text(kept)
+
+
+def test_a_party_with_a_time_of_zero_does_not_start(federation):
+    federation.stop("c")
+    data, before = federation.directory("c") / "data.csv", len(federation.log("c"))
+    kept = data.read_text()
+    try:
+        data.write_text(f"{kept}50,no,north,0,yes\n")
+        federation.start("c")
+        process = federation.processes.pop("c")
+        assert process.wait(HANG_S) == 4
+        assert "a person whose time is 0 was never followed" in federation.log("c")[before:]
+    finally:
+        data.write_text(kept)
+        before = len(federation.log("c"))
+        federation.start("c")
+        wait_until(lambda: "started" in federation.log("c")[before:], what="the party")
