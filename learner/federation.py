@@ -225,6 +225,7 @@ class Federation(LearningFederation):
             queries, tolerance=tolerance, confidence=confidence, noise_rate=noise_rate, local=local
         )
 
+    @knows_keywords
     def hold_back(self, share: Exact) -> tuple["Federation", "Federation"]:
         """Two federations: of the rows that parties do not hold back, for training, and of those that they do.
 
@@ -260,6 +261,7 @@ class Federation(LearningFederation):
         found: HeldBack | None = self._terms.get("held_back")
         return found
 
+    @knows_keywords
     def within(
         self, epsilon: Exact, delta: Exact = Fraction(1, 10**6), adaptive: Adaptive | int | None = None
     ) -> "BudgetedOracle":

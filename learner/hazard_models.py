@@ -17,8 +17,6 @@ from radobase.printing import amount
 from radobase.tables.tables import as_source, encoded_blocks, numbers_of, open_table
 
 _LARGEST_LOG = 700.0
-APPROXIMATE = "hazard ratios, approximate: clipped gradients move them away from 1, noise either way"
-"""What to know of every hazard ratio."""
 
 
 @dataclass(frozen=True)

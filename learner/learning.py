@@ -35,6 +35,9 @@ _PLANNED = ("statistic", "describe", "crosstab", "compare", "correlate", "surviv
 _OF_TRAINING = ("epsilon", "delta", "rounds", "adaptive", "hold_back", "start_from", "journal")
 
 
+_OF_EVALUATION = ("epsilon", "delta", "adaptive")
+
+
 class _Planner(InquiringFederation):
     """The inquiries of a federation, planned in place of asked."""
 
@@ -100,7 +103,13 @@ class LearningFederation(InquiringFederation):
         return trained.model
 
     def evaluate(
-        self, model: "Model", *, epsilon: Exact, delta: Exact | None = None, adaptive: int | None = None, **options: Any
+        self,
+        model: "Model",
+        *,
+        epsilon: Exact | None = None,
+        delta: Exact | None = None,
+        adaptive: int | None = None,
+        **options: Any,
     ) -> "Evaluation | ClassEvaluation | MeasuredEvaluation":
         """The quality of a model on the parties' rows, as `rado learner evaluate` measures it.
 
@@ -109,7 +118,10 @@ class LearningFederation(InquiringFederation):
         is about a piece of the rows. options: of `radofed.EvaluationOptions`. Raises ConfigurationError before anything
         is asked.
         """
-        check_keywords("evaluate", options, [field.name for field in declarations(EvaluationOptions)])
+        known = [*_OF_EVALUATION, *(field.name for field in declarations(EvaluationOptions))]
+        check_keywords("evaluate", options, known)
+        if epsilon is None:
+            raise ConfigurationError("an evaluation asks the parties: give the epsilon of its answers, epsilon=1")
         chosen, federation = EvaluationOptions(**options), cast("Federation", self)
         if model.schema.digest != federation.schema.digest:
             raise ConfigurationError(

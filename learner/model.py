@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dpcore.errors import DataError, ModelError, RadofedError, ShapeError
 from dpcore.estimators.hazard_scores import restricted_means, survival
-from dpcore.numbers.rationals import Exact, exact_number
+from dpcore.numbers.rationals import exact_number
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.encoding import Change, changes, summed, why_unusable
 from dpcore.records.feature_map import FeatureMap
@@ -226,6 +226,8 @@ class Model:
     def predict(self, data: Any) -> NDArray[Any]:
         """The predicted label of each row (rows,), in the label's own texts; of a number or a count in its units.
 
+        Of a time to an event it is the mean time up to the horizon.
+
         data: a file's path, an Arrow table or a data frame. A row without a prediction has None, or NaN. Warns and
         raises as `learner.model.predict` does.
         """
@@ -249,9 +251,9 @@ class Model:
         """What each column adds to the score, as a picture that notebooks show. Raises SchemaError without classes."""
         return model_views.picture_of(self)
 
-    def evaluate(self, federation: "Federation", *, epsilon: Exact, **options: Any) -> Any:
+    def evaluate(self, federation: "Federation", **options: Any) -> Any:
         """The quality of the model on the rows of a federation: `Federation.evaluate`, which has the options."""
-        return federation.evaluate(self, epsilon=epsilon, **options)
+        return federation.evaluate(self, **options)
 
     @property
     def digest(self) -> bytes:

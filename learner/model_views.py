@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ModelError
-from learner.report.coefficients import CONFIDENCE, coefficients, effects
+from learner.report.coefficients import APPROXIMATE, CONFIDENCE, coefficients, effects
 from learner.report.pictures import drawn_sheet, usual
 from learner.shapes import every_shapes
 from learner.uncertainty import why_no_probability
@@ -79,6 +79,11 @@ def _tables(model: "Model") -> list[Shown]:
     """What each column adds, of each score."""
     if model.schema.label.coding.is_measured:
         return [_of_number(model)]
+    if model.schema.label.coding.intervals:
+        # The intercept, if there is one, is no ratio.
+        changes = [each for each in effects(model.schema) if each[0] != "intercept"]
+        ratios = [(name, change, f"{np.exp(weights @ model.theta):.4g}") for name, change, weights in changes]
+        return [(APPROXIMATE, ("column", "change", "hazard ratio"), ratios)]
     if model.feature_map is not None:
         return [
             (f"How much columns move the score of {shapes.label!r}", ("columns", "size"), [

@@ -30,6 +30,8 @@ KNOWN = ("moments-discriminant", "linear-regression")
 """Estimators whose intervals were measured (tests/dpcore/evaluation/test_uncertainty.py)."""
 MOST_COORDINATES = 256
 """Two thousand decompositions of a matrix of this width take about a minute."""
+APPROXIMATE = "hazard ratios, approximate: clipped gradients move them away from 1, noise either way"
+"""What to know of every hazard ratio."""
 _SAME = 1e-6
 _NOT_BOTH = (
     "The choice of the rows is not covered: that needs a constant feature in the schema and, of either label, more "

@@ -41,7 +41,8 @@ def _within(style: str) -> str:
             lines.append(line.replace(":root", ".radofed"))
         else:
             lines.append("".join(f"{rule}}} " for rule in map(_own, line.split("}")) if rule))
-    return "\n".join(lines) + "\n"
+    # A dark drawing stays readable on a light page.
+    return "\n".join([*lines, ".radofed svg { background: var(--paper); }"]) + "\n"
 
 
 def _own(rule: str) -> str:

@@ -15,6 +15,7 @@ ORGANISATIONS = "radofed.connect("
 
 @pytest.mark.more
 def test_examples_print_what_the_page_says(tmp_path):
+    pytest.importorskip("pandas")
     names: dict = {}
     alone = [(code, said) for code, said in BLOCKS if ORGANISATIONS not in code]
     assert (len(BLOCKS), len(alone)) == (6, 4)

@@ -3,12 +3,14 @@
 import re
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
-import pandas as pd  # type: ignore[import-untyped]
 import pytest
 
 import radofed
+
+pd = pytest.importorskip("pandas")
 
 SIZES = {"north": 2000, "south": 3000, "west": 2500}
 SCHEMA = """
@@ -66,7 +68,7 @@ unreadable = "refuse"
 OLD = 'x["age"] >= 65'
 
 
-def patients(rows: int, seed: int) -> pd.DataFrame:
+def patients(rows: int, seed: int) -> Any:
     random = np.random.default_rng(seed)
     age, smoker = random.integers(20, 95, rows), random.random(rows) < 0.3
     risk = 1 / (1 + np.exp(-(age - 60) / 6 - smoker))
@@ -167,6 +169,11 @@ def test_what_is_asked_wrongly_is_refused_before_anything_is_asked(asked, model)
         asked.plan("descibe", epsilon=1)
     with pytest.raises(radofed.ConfigurationError, match="give the epsilon"):
         asked.train("newton")
+    with pytest.raises(radofed.ConfigurationError, match="give the epsilon"):
+        model.evaluate(asked)
+    for misspelt in (asked.within, asked.hold_back, lambda **given: model.evaluate(asked, **given)):
+        with pytest.raises(radofed.ConfigurationError, match="has no option 'epsilom'"):
+            misspelt(epsilom=1)
     with pytest.raises(radofed.ConfigurationError, match="learns from a release"):
         asked.train("mean-variance", epsilon=1)
     with pytest.raises(radofed.ConfigurationError, match="keeps no journal"):
@@ -258,3 +265,60 @@ def test_a_model_of_a_number_predicts_in_units_and_says_them(tmp_path):
             refused(NEW)
     with pytest.raises(radofed.ConfigurationError, match="give epsilon and delta alone"):
         model.evaluate(asked, epsilon=1, bins=10)
+
+
+def test_a_model_of_several_classes_predicts_their_names():
+    wards = {"cold": 25, "warm": 55, "hot": 80}
+    text = SCHEMA.replace("schema_version = 2", "schema_version = 4")
+    before, _, after = text.partition("[label]")
+    features = after.partition("[[features]]")[2]
+    label = f'[label]\ncolumn = "ward"\ntype = "classes"\nvalues = {list(wards)}\nmissing = "refuse"\n\n[[features]]'
+    random = np.random.default_rng(5)
+    tables = {}
+    for name in SIZES:
+        ward = random.choice(list(wards), 2500)
+        age = np.clip(np.vectorize(wards.get)(ward) + random.normal(0, 6, len(ward)), 20, 95)
+        tables[name] = pd.DataFrame({"age": age, "smoker": random.random(len(ward)) < 0.3, "ward": ward})
+    schema = radofed.Schema.from_toml(f"{before}{label}{features}")
+    asked = radofed.simulate_federation(tables, schema=schema)
+    model = asked.train("newton", epsilon=4, rounds=4)
+    predicted = model.predict(tables["north"])
+    assert np.mean(predicted == tables["north"]["ward"].to_numpy()) > 0.8
+    assert model.classes == tuple(wards)
+    assert all(f"the score of {name!r}" in model.summary() for name in wards)
+    assert model.evaluate(asked, epsilon=1).sentences()
+    assert "<svg" in model.plot()._repr_html_()
+
+
+def test_a_model_of_a_time_to_an_event_predicts_means_and_says_ratios():
+    head, _, features = SCHEMA.partition("[label]")
+    label = """[label]
+type = "event"
+column = "years"
+event = "died"
+happened = ["yes"]
+censored = ["no"]
+borders = [1, 2, 3, 4]
+missing = "refuse"
+unreadable = "refuse"
+unlisted = "refuse"
+
+"""
+    text = head.replace("schema_version = 2", "schema_version = 5") + label + features[features.index("[[features]]") :]
+    random, tables = np.random.default_rng(4), {}
+    for name, frame in FRAMES.items():
+        times = random.exponential(1 / (0.3 * np.exp(0.03 * (frame["age"] - 60))))
+        last = random.uniform(0.5, 10, len(frame))
+        died = np.where(times <= last, "yes", "no")
+        tables[name] = frame.assign(years=np.minimum(times, last), died=died)[["age", "smoker", "years", "died"]]
+    asked = radofed.simulate_federation(tables, schema=radofed.Schema.from_toml(text))
+    model = asked.train("hazards", epsilon=4, rounds=4)
+    means = model.predict(NEW)
+    assert ((means > 0) & (means < 4)).all()
+    assert np.corrcoef(means, NEW["age"])[0, 1] < -0.8
+    assert re.search(r"age +for each unit more +1[.]0", model.summary())
+    with pytest.raises(radofed.RadofedError):
+        model.evaluate(asked, epsilon=1)
+    for refused in (model.predict_proba, lambda _: model.plot()):
+        with pytest.raises(radofed.RadofedError):
+            refused(NEW)

@@ -15,7 +15,8 @@ MOST_RATIOS = 20
 
 def ratio_lines(model: "Model") -> list[str]:
     """The hazard ratio of each change of a column, largest effects first; not all of many."""
-    from learner.hazard_models import APPROXIMATE, ranked_ratios
+    from learner.hazard_models import ranked_ratios
+    from learner.report.coefficients import APPROXIMATE
 
     found = ranked_ratios(model)
     lines = [f"{APPROXIMATE}:", *(f"  {each.sentence()}" for each in found[:MOST_RATIOS])]

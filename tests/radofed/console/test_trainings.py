@@ -57,7 +57,7 @@ def shown(trainings, name: str):
 def test_a_lost_attempt_stops_a_training_and_is_said_with_its_cost(trainings, monkeypatch):
     runs, may_end = [], threading.Event()
 
-    def lose(training, _source):
+    def lose(training, _federation):
         runs.append((training.name, training.epsilon))
         assert may_end.wait(HANG_S)
         raise RoundLostError("attempt 1 of the query was lost", 1)
@@ -82,8 +82,8 @@ def test_a_lost_attempt_stops_a_training_and_is_said_with_its_cost(trainings, mo
 def test_a_round_whose_query_ended_is_asked_again_only_if_a_person_says_so(trainings, monkeypatch):
     decided = []
 
-    def end(_training, source):
-        decided.append(source._source._asks_again)
+    def end(_training, federation):
+        decided.append(federation.source._source._asks_again)
         raise RoundEndedError("query 00 ended without a total", 1)
 
     monkeypatch.setattr(AskedTraining, "run", end)
