@@ -11,13 +11,13 @@ from dpcore.errors import ConfigurationError, RadofedError
 from learner.config import LearnerConfig
 from learner.estimators import FROM_RELEASES, class_of, make_estimator
 from learner.federation import estimates_of
-from learner.hazard_models import APPROXIMATE, ranked_ratios
+from learner.hazard_models import ranked_ratios
 from learner.history import RELEASE_NAME_DIGITS
 from learner.inquiries import inquiry_file, read_again
 from learner.model import Model, content_of
 from learner.release import Release
 from learner.report import page
-from learner.report.coefficients import effects
+from learner.report.coefficients import APPROXIMATE, effects
 from learner.report.gathering import Sources, gather
 from learner.report.page import document
 from learner.report.pictures import usual
