@@ -13,16 +13,11 @@ BORDERS = np.linspace(0.0, 10.0, 6)
 
 
 def cells(times, happened, borders=BORDERS):
-    """Events by interval, censored by interval, beyond: counted one person at a time."""
+    """Events by interval, censored by interval, beyond."""
     intervals = len(borders) - 1
-    found = np.zeros(2 * intervals + 1)
-    for time, event in zip(times, happened, strict=True):
-        if time > borders[-1]:
-            found[-1] += 1
-        else:
-            interval = next(place for place in range(intervals) if time <= borders[place + 1])
-            found[interval if event else intervals + interval] += 1
-    return found
+    interval = np.searchsorted(borders[1:], times)
+    place = np.where(interval == intervals, 2 * intervals, np.where(happened, interval, intervals + interval))
+    return np.bincount(place, minlength=2 * intervals + 1).astype(float)
 
 
 def people(random, rows, mean, censored=0.3):
@@ -210,3 +205,101 @@ def _p_value(random, noise, stated):
     groups = {"a": people(random, 700, 9.0), "b": people(random, 300, 9.0)}
     noisy = {name: cells(*group) + random.normal(0.0, noise, 11) for name, group in groups.items()}
     return log_rank(event_table(BORDERS, noisy, stated)).p_value
+
+
+@pytest.mark.parametrize("intervals", [4, 8, 32])
+def test_hazard_ratios_are_those_of_the_draw(intervals):
+    """Within 3 %. The bias, towards 1, is 1.9 % for 4 intervals, 0.5 % for 8 and 0.03 % for 32.
+
+    In each of 4 intervals 39 % of the quicker group's people at risk have the event. The deviation of the sample is
+    0.6 %.
+    """
+    random = np.random.default_rng(14)
+    borders = np.linspace(0.0, 10.0, intervals + 1)
+    slow, quick = (people(random, 100_000, mean) for mean in (10.0, 5.0))
+    for groups, ratio in (({"a": quick, "b": slow}, 0.5), ({"a": slow, "b": quick}, 2.0)):
+        found = log_rank(table(groups, borders=borders)).hazard_ratio
+        assert found.value == pytest.approx(ratio, rel=0.03)
+        assert math.log(found.upper / found.lower) < 0.023
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.7])
+def test_the_bias_of_a_hazard_ratio_is_that_of_half_an_interval(share):
+    """Of constant hazards, and cells without sampling: the ratio is that of 2 tanh(h / 2)."""
+    hazard = -math.log(1.0 - share)
+
+    def expected(hazard):
+        alive = 1e4 * np.exp(-hazard * np.arange(4))
+        return [*-np.diff(alive), 0.0, 0.0, 0.0, alive[-1]]
+
+    found = log_rank(event_table([0.0, 1.0, 2.0, 3.0], {"a": expected(hazard), "b": expected(hazard / 2.0)}, 0.0))
+    biased = math.tanh(hazard / 4.0) / math.tanh(hazard / 2.0)
+    assert found.hazard_ratio.value == pytest.approx(biased)
+    assert 0.5 < biased < {0.2: 0.502, 0.5: 0.515, 0.7: 0.545}[share]
+
+
+def test_the_interval_of_a_hazard_ratio_has_the_derivative_of_its_logarithm():
+    """By complex steps through the formula, written once more by counting people."""
+    random = np.random.default_rng(15)
+    noisy = table({"a": people(random, 900, 5.0), "b": people(random, 500, 8.0)}, 3.0, random)
+
+    def log_ratio(cells):
+        rates = [0.0, 0.0]
+        for j in range(5):
+            starts = [own[j:5].sum() + own[5 + j : 10].sum() + own[10] for own in cells]
+            times = [start - (own[j] + own[5 + j]) / 2.0 for start, own in zip(starts, cells, strict=True)]
+            for group in (0, 1):
+                rates[group] += cells[group][j] * times[1 - group] / (times[0] + times[1])
+        return np.log(rates[1] / rates[0])
+
+    slopes = np.zeros((2, 11))
+    for place in np.ndindex(2, 11):
+        moved = noisy.cells.astype(complex)
+        moved[place] += 1e-30j
+        slopes[place] = log_ratio(moved).imag / 1e-30
+    deviation = math.sqrt((slopes**2 * (np.maximum(noisy.cells, 0.0) + 9.0)).sum())
+    found = log_rank(noisy).hazard_ratio
+    log = float(log_ratio(noisy.cells))
+    assert math.log(found.value) == pytest.approx(log)
+    assert math.log(found.lower) == pytest.approx(log - stats.norm.ppf(0.975) * deviation)
+    assert math.log(found.upper) == pytest.approx(log + stats.norm.ppf(0.975) * deviation)
+
+
+def test_events_that_cannot_be_told_from_noise_have_no_hazard_ratio():
+    few = {"a": [2.0, 0.0, 500.0], "b": [300.0, 0.0, 500.0]}
+    assert log_rank(event_table([0.0, 1.0], few, 0.0)).hazard_ratio is None
+    enough = {"a": [60.0, 0.0, 500.0], "b": [300.0, 0.0, 500.0]}
+    assert log_rank(event_table([0.0, 1.0], enough, 0.0)).hazard_ratio is not None
+    assert log_rank(event_table([0.0, 1.0], enough, 30.0)).hazard_ratio is None
+    # People at risk, but a negative time: more events than people who could have had them.
+    assert (
+        log_rank(event_table([0.0, 1.0], {"a": [80.0, 0.0, -40.0]} | {"b": [80.0, 0.0, -40.0]}, 0.5)).hazard_ratio
+        is None
+    )
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("deviation", [0.0, 6.0, 20.0])
+def test_intervals_of_hazard_ratios_hold_as_often_as_stated(deviation):
+    for ratio, seed in ((0.5, 16), (1.0, 17), (2.0, 18)):
+        random = np.random.default_rng(seed)
+        held = []
+        for _ in range(600):
+            groups = {"a": people(random, 1_500, 9.0), "b": people(random, 1_000, 9.0 / ratio)}
+            found = log_rank(table(groups, deviation, random)).hazard_ratio
+            held.append(found is not None and found.lower <= ratio <= found.upper)
+        assert 0.92 < np.mean(held) < 0.98
+
+
+@pytest.mark.more
+def test_a_hazard_ratio_is_seldom_both_given_and_wrong_where_it_is_often_not_given():
+    """Whether it is given depends on the noise: of those that are given a larger share may be wrong."""
+    random, given, wrong = np.random.default_rng(19), 0, 0
+    for _ in range(1_000):
+        groups = {"a": people(random, 700, 9.0), "b": people(random, 300, 4.5)}
+        found = log_rank(table(groups, 20.0, random)).hazard_ratio
+        if found is not None:
+            given += 1
+            wrong += not found.lower <= 2.0 <= found.upper
+    assert 200 < given < 900
+    assert wrong < 50
