@@ -69,30 +69,6 @@ def queries(federation) -> int:
     return len(rado("learner", "list", "--config", str(federation.learner.config))["data"]["queries"])
 
 
-def test_the_public_api_asks_organisations_as_it_asks_a_simulation(federation, rows, monkeypatch):
-    """Under one import, in the learner's directory: statistics, a training that goes on, and its evaluation."""
-    monkeypatch.chdir(federation.learner.directory)
-    before = spent(federation)
-    with pytest.raises(radofed.ConfigurationError, match=r"'purpse'.*'purpose'"):
-        radofed.connect("learner.toml", purpse="study")
-    schema = federation.root / "schema.toml"
-    with radofed.connect("learner.toml", schema=schema, purpose="study", progress=False) as asked:
-        asked.plan("describe", ["age"], epsilon=1)
-        assert spent(federation) == before
-        found = asked.statistic({"ill": ILL}, epsilon=0.5)
-        assert abs(found["ill"] - np.mean(rows["ill"])) <= found.noise
-        assert spent(federation) > before
-        model = asked.train("newton", epsilon=2, rounds=2, hold_back=0.25, journal="api.journal")
-        after = queries(federation)
-        again = asked.train("newton", epsilon=2, rounds=2, hold_back=0.25, journal="api.journal")
-        assert again.digest == model.digest
-        assert queries(federation) == after
-        assert "hold back" in model.evaluate(asked, epsilon=1).sentences()[0]
-    with radofed.connect("learner.toml", schema=schema, reuse=True, purpose="study", progress=False) as asked:
-        assert asked.statistic({"other name": ILL}, epsilon=0.5)["other name"] == found["ill"]
-        assert queries(federation) == after + 2
-
-
 @pytest.mark.parametrize("delta", ["0", "1e-6"])
 def test_statistics(federation, rows, delta):
     before = spent(federation)
@@ -386,6 +362,30 @@ REFUSED = [
     (("train", "--estimator", "logistic-gd", "-o", "x.json", "--epsilon", "1", "--delta", "0"), "no delta of 0"),
     (("train", "--estimator", "logistic-gd", "-o", "x.json", "--epsilon", "1", "--option", "clip=0"), "clip"),
 ]
+
+
+def test_the_public_api_asks_organisations_as_it_asks_a_simulation(federation, rows, monkeypatch):
+    """Under one import, in the learner's directory: statistics, a training that goes on, and its evaluation."""
+    monkeypatch.chdir(federation.learner.directory)
+    before = spent(federation)
+    with pytest.raises(radofed.ConfigurationError, match=r"'purpse'.*'purpose'"):
+        radofed.connect("learner.toml", purpse="study")
+    schema = federation.root / "schema.toml"
+    with radofed.connect("learner.toml", schema=schema, purpose="study", progress=False) as asked:
+        asked.plan("describe", ["age"], epsilon=1)
+        assert spent(federation) == before
+        found = asked.statistic({"ill": ILL}, epsilon=0.5)
+        assert abs(found["ill"] - np.mean(rows["ill"])) <= found.noise
+        assert spent(federation) > before
+        model = asked.train("newton", epsilon=2, rounds=2, hold_back=0.25, journal="api.journal")
+        after = queries(federation)
+        again = asked.train("newton", epsilon=2, rounds=2, hold_back=0.25, journal="api.journal")
+        assert again.digest == model.digest
+        assert queries(federation) == after
+        assert "hold back" in model.evaluate(asked, epsilon=1).sentences()[0]
+    with radofed.connect("learner.toml", schema=schema, reuse=True, purpose="study", progress=False) as asked:
+        assert asked.statistic({"other name": ILL}, epsilon=0.5)["other name"] == found["ill"]
+        assert queries(federation) == after + 2
 
 
 def test_impossible_queries_are_refused_before_anything_is_sent(federation, tmp_path, capsys):

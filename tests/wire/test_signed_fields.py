@@ -240,7 +240,7 @@ DAY = DateFeature(
 FULL = dataclasses.replace(SCHEMA, features=(*SCHEMA.features, DAY))
 SCHEMA_PARTS = {type(part): part for part in (*FULL.features[::-1], FULL.label)}
 DATES = ("2019-01-02", "2023-01-01", ("month",))
-CELLS = ("refuse", "zero-vector", "zero", "other", "c", True, False, 0.5, 70.0, 130.0, ("q",), ("b", "q"), *DATES)
+CELLS = ("refuse", "zero-vector", "zero", "other", "c", True, False, 8, 0.5, 70.0, 130.0, ("q",), ("b", "q"), *DATES)
 
 
 def schemas_with_another(part, name: str) -> Iterator[Schema]:
