@@ -289,8 +289,6 @@ def test_truncated_rados_name_theorem_6(learner_key):
         ({"rados": None, "joint": True, "epsilon": Fraction(1)}, "dp-feat with joint needs the number of rados"),
         ({"design": "plain", "sensitive": None, "rados": None}, "plain needs the number of rados"),
         ({"sensitive": None}, "those of the schema: smoker"),
-        ({"delta": 1e-6}, "write Fraction"),
-        ({"epsilon_per_rado": 0.5}, "write Fraction"),
         ({"delta": Fraction(0)}, "between 0 and 1"),
         ({"delta": Fraction(1)}, "between 0 and 1"),
         ({"rados": 0}, "rados is 0; it must be at least 1"),

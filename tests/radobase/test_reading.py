@@ -249,7 +249,12 @@ ALLOWED = {
         "radobase/version.py",
     },
     "read_bytes": {"radofed/console/app.py"},
-    "write_text": {"radofed/provision.py", "radofed/cli/schema.py", "radofed/cli/learner/models.py"},
+    "write_text": {
+        "radofed/provision.py",
+        "radofed/cli/schema.py",
+        "radofed/cli/learner/event_times.py",
+        "radofed/cli/learner/models.py",
+    },
 }
 PARSERS = {"json", "tomllib", "np", "numpy", "pickle"}
 
