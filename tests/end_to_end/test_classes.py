@@ -21,8 +21,6 @@ from radofed.node_config import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA as TWO_CLASSES
 from tests.federation.processes import ProcessFederation, rado
 from tests.html_page import check_that_it_can_be_followed, check_that_it_loads_nothing
-from tests.radofed.console.consoles import console, sent
-from tests.radofed.console.serving import Caller
 from tests.waiting import HANG_S, wait_until
 
 NAMES = ("cold", "flu", "sound", "plague")
@@ -263,6 +261,10 @@ def test_a_statistic_and_a_selection_are_about_classes(federation, newton):
 
 @pytest.mark.more
 def test_the_console_trains_on_a_release_of_classes(federation, tmp_path):
+    pytest.importorskip("uvicorn", reason="the console is not installed")
+    from tests.radofed.console.consoles import console, sent
+    from tests.radofed.console.serving import Caller
+
     asked = rado("learner", "query", *asking(federation), "--design", "moments", "--epsilon", "35")["data"]
     name = Path(asked["release"]).name
     with console(federation.learner.config, tmp_path / "log") as opening:

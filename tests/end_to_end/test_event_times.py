@@ -16,8 +16,6 @@ from parties.data.dataset import load
 from radofed.cli.entry_point import run
 from radofed.node_config import PolicyChoices
 from tests.federation.processes import ProcessFederation, rado
-from tests.radofed.console.consoles import console, sent
-from tests.radofed.console.serving import Caller
 from tests.waiting import HANG_S, wait_until
 
 BORDERS = (1.0, 2.0, 3.0, 4.0)
@@ -185,6 +183,10 @@ def test_what_is_not_about_times_is_refused_before_anything_is_sent(federation, 
 
 @pytest.mark.more
 def test_the_console_shows_the_ratios_of_a_model_and_the_curves_of_a_release(federation, trained, tmp_path):
+    pytest.importorskip("uvicorn", reason="the console is not installed")
+    from tests.radofed.console.consoles import console, sent
+    from tests.radofed.console.serving import Caller
+
     models = federation.learner.directory / "models"
     models.mkdir(exist_ok=True)
     (models / "hazards-1.json").write_bytes(trained[0].read_bytes())
