@@ -54,7 +54,7 @@ wheel-test: $(READY)  ## the end-to-end tests against the built wheel, in a dire
 		--with hypothesis --with pytest --with pytest-timeout --with pytest-xdist
 	build/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps build/wheel/*.whl
 	cp -R tests pyproject.toml build/wheel/away
-	cp docs/how-to/use-python.md build/wheel/away/docs/how-to
+	cp docs/how-to/use-python.md docs/how-to/use-a-model-elsewhere.md build/wheel/away/docs/how-to
 	cd build/wheel/away && ../venv/bin/python -m pytest $(PARALLEL) tests/end_to_end
 	rm -rf build/wheel
 
