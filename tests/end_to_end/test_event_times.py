@@ -190,7 +190,7 @@ def test_the_console_shows_the_ratios_of_a_model_and_the_curves_of_a_release(fed
     models = federation.learner.directory / "models"
     models.mkdir(exist_ok=True)
     (models / "hazards-1.json").write_bytes(trained[0].read_bytes())
-    asked = ("survival", "--by", "smoker", *asking(federation), "--epsilon", "20")
+    asked = ("survival", "--by", "smoker", *asking(federation), "--epsilon", "20", "--ask-again")
     name = Path(rado("learner", *asked)["data"]["release"]).name
     with console(federation.learner.config, tmp_path / "log") as opening:
         caller = Caller(opening.link)

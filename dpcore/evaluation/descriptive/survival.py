@@ -99,6 +99,7 @@ class _Reader:
             facts={
                 "time": self._label.column,
                 "borders": list(self._label.borders),
+                "by": self._groups.name or None,
                 "groups": list(self._groups.levels),
             },
         )

@@ -40,5 +40,8 @@ def survival_plot(found: Result) -> tuple[Plot, str] | None:
         plot.band([(time, low, high) for time, _, low, high in points])
     for place, (_, points) in enumerate(shown):
         plot.line([(time, share) for time, share, _, _ in points], place, marks=True)
-    plot.legend([(f"line s{place}", group or "all rows") for place, (group, _) in enumerate(shown)])
+    named = f"{by}: " if (by := found.facts.get("by")) else ""
+    plot.legend(
+        [(f"line s{place}", f"{named}{group}" if group else "all rows") for place, (group, _) in enumerate(shown)]
+    )
     return plot, words
