@@ -12,7 +12,7 @@ does not subtract biases it less. On three public tables it is within 2 points o
 sixteenth of n* to twice n* (tests/shared_data/test_chosen_rados.py).
 
 Moments at the same epsilon have the smaller error: it grows as R^2 sqrt(d) / m, with clipping norm R and m records, and
-that of rados at n* as R sqrt(d / m). R^2 is below m wherever either tells anything.
+that of rados at n* as R sqrt(d / m). R^2 is below m whenever either tells anything.
 """
 
 import math

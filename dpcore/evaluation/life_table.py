@@ -283,7 +283,7 @@ def _hazard_ratio(table: EventTable, stop: int, failure: float) -> Estimated | N
         T_gj = n_gj - (events_gj + censored_gj) / 2        n_gj: at risk at the start; T_gj: time, in widths of j
         ratio = sum_j events_2j T_1j / T_j  /  sum_j events_1j T_2j / T_j          T_j = T_1j + T_2j
 
-    Widths cancel. Whoever leaves in an interval counts through half of it: of a constant hazard h per interval the
+    Widths cancel. One who leaves in an interval counts through half of it: of a constant hazard h per interval the
     rate is then 2 tanh(h / 2), about h - h^3 / 12.
 
     So the ratio is too close to 1: by 3 % if half of one group's people at risk have the event in each interval, and

@@ -5,16 +5,15 @@ times as many values.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.accounting.noise_shares import class_moments_alone, class_moments_squared
-from dpcore.accounting.protection import GaussianProtection, Setting
 from dpcore.errors import PlanError
 from dpcore.queries.label_moments import LabelMomentsQuery
-from dpcore.queries.moments import MomentsQuery
+from dpcore.queries.moments import MomentsQuery, Sensitivity
 from dpcore.rados.distribution import ClassMoments
 from dpcore.records.coding import Coding, class_codes
 from dpcore.records.features import Target, several_classes
@@ -30,6 +29,8 @@ class ClassMomentsQuery(LabelMomentsQuery):
 
     Sensitivity: that of `MomentsQuery`. Proof: dpcore.accounting.noise_shares.class_moments_squared.
     """
+
+    sensitivities: ClassVar[tuple[Sensitivity, Sensitivity]] = (class_moments_squared, class_moments_alone)
 
     classes: int = 2
     """Their number; that of the schema's label."""
@@ -121,14 +122,3 @@ class ClassMomentsQuery(LabelMomentsQuery):
         found = several_classes(target, "a query with a sum for each class").classes
         if found != self.classes:
             raise PlanError(f"the query has {self.classes} classes and the schema {found}: make them equal")
-
-    def protection(self, setting: Setting) -> GaussianProtection:
-        """See `QueryKind`."""
-        squared, alone = (
-            bound(self.clip, setting.fraction_bits, self.edge_multiplier)
-            for bound in (class_moments_squared, class_moments_alone)
-        )
-        values, honest = self.length(setting.d), setting.honest_parties
-        return GaussianProtection(
-            self.scope, honest, self.share_sigma, squared, values, squared_alone=alone, cohorts=self.among
-        )

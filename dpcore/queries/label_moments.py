@@ -7,16 +7,15 @@ products do not depend on the label.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.accounting.noise_shares import number_moments_alone, number_moments_squared, square_weight
-from dpcore.accounting.protection import GaussianProtection, Setting
 from dpcore.errors import PlanError
 from dpcore.numbers.progress import Progress
-from dpcore.queries.moments import MomentsQuery, checked_fraction_bits
+from dpcore.queries.moments import MomentsQuery, Sensitivity, checked_fraction_bits
 from dpcore.rados.distribution import NumberMoments
 from dpcore.records.clipping import Clip
 from dpcore.records.coding import NUMBER, Coding, Labels
@@ -81,6 +80,8 @@ class NumberMomentsQuery(LabelMomentsQuery):
     Sensitivity: that of `MomentsQuery` with the edge weight k 2^f; the squares add nothing to it. Proof:
     dpcore.accounting.noise_shares.number_moments_squared.
     """
+
+    sensitivities: ClassVar[tuple[Sensitivity, Sensitivity]] = (number_moments_squared, number_moments_alone)
 
     labels: Coding = NUMBER
     """That of the schema's label."""
@@ -158,17 +159,6 @@ class NumberMomentsQuery(LabelMomentsQuery):
         """See `QueryKind`."""
         if with_value(target, "a sum of label times record").coding != self.labels:
             raise PlanError("the query and the schema have different labels: make them equal")
-
-    def protection(self, setting: Setting) -> GaussianProtection:
-        """See `QueryKind`."""
-        squared, alone = (
-            bound(self.clip, setting.fraction_bits, self.edge_multiplier)
-            for bound in (number_moments_squared, number_moments_alone)
-        )
-        values, honest = self.length(setting.d), setting.honest_parties
-        return GaussianProtection(
-            self.scope, honest, self.share_sigma, squared, values, squared_alone=alone, cohorts=self.among
-        )
 
 
 @dataclass(frozen=True)

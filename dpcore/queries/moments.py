@@ -4,6 +4,7 @@ These d + d(d + 1)/2 numbers determine the mean and the covariance of the popula
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, Self
@@ -37,6 +38,10 @@ MOST_FRACTION_BITS = 20
 """A block's sums of products are at most BLOCK_ROWS 4^20, so they are exact in double precision."""
 
 
+Sensitivity = Callable[[Clip, int, int], Fraction | int]
+"""By the clip, the fraction bits and the multiplier of edges."""
+
+
 @dataclass(frozen=True)
 class MomentsQuery(QueryKind):
     """First and second moments of clipped edges, with noise on every number.
@@ -51,6 +56,8 @@ class MomentsQuery(QueryKind):
     """
 
     array: ClassVar[str] = "moments"
+    sensitivities: ClassVar[tuple[Sensitivity, Sensitivity]] = (moments_squared, moments_squared_alone)
+    """Of the integers that are sent, squared: for a replaced record, and for one that leaves."""
     learned_as: ClassVar[Literal["moments"]] = "moments"
 
     clip: Clip
@@ -222,10 +229,7 @@ class MomentsQuery(QueryKind):
 
     def protection(self, setting: Setting) -> GaussianProtection:
         """See `QueryKind`."""
-        squared, alone = (
-            bound(self.clip, setting.fraction_bits, self.edge_multiplier)
-            for bound in (moments_squared, moments_squared_alone)
-        )
+        squared, alone = (bound(self.clip, setting.fraction_bits, self.edge_multiplier) for bound in self.sensitivities)
         values, honest = self.length(setting.d), setting.honest_parties
         return GaussianProtection(
             self.scope, honest, self.share_sigma, squared, values, squared_alone=alone, cohorts=self.among
