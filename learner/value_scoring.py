@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, SchemaError
-from dpcore.records.features import Count, EventTime, Number
+from dpcore.records.features import Count, EventTime, Number, Target
+from learner.scoring import Scoring
 
 if TYPE_CHECKING:
     from dpcore.estimators.oracle import StatisticOracle
@@ -36,12 +37,13 @@ def _exponential(value: float) -> float:
     return math.exp(min(value, _LARGEST_LOG))
 
 
-class ScoreOfValue:
+class ScoreOfValue(Scoring):
     """What is the same for the three: one score, and nothing of classes."""
 
     label: Number | Count | EventTime
     has_classes: ClassVar[bool] = False
     undecided: ClassVar[int] = 0
+    decision: ClassVar[str] = "`prediction` says what it says"
     link: ClassVar[str] = "none"
     link_in_words: ClassVar[str] = ""
     link_rule: ClassVar[str] = ""
@@ -118,7 +120,9 @@ class ScoreOfValue:
         from dpcore.declared import first_changed  # noqa: PLC0415  (needed only here)
 
         if odd := first_changed(options, ("scale",)):
-            raise ConfigurationError(f"{odd} is about scores of classes: leave it out for a label of {self.label.words}")
+            raise ConfigurationError(
+                f"{odd} is about scores of classes: leave it out for a label of {self.label.words}"
+            )
         if not options.edges_part:
             raise ConfigurationError(
                 f"the bins of a label of {self.label.words} are where its scores are: give an edges_part above 0"
@@ -137,7 +141,6 @@ class ScoreOfNumber(ScoreOfValue):
         logarithm = "the logarithm of " if isinstance(self.label, Number) and self.label.log else ""
         return f"says from the sum, the score, where {logarithm}{self.label.column} is between its bounds, -1 and 1"
 
-    decision: ClassVar[str] = "`prediction` says what the score says"
     effect: ClassVar[str] = "in the label's units"
 
     def effect_of(self, value: float) -> float:
@@ -152,7 +155,7 @@ class ScoreOfNumber(ScoreOfValue):
         """Whether `effect_of` is a factor."""
         return isinstance(self.label, Number) and self.label.log
 
-    def prediction(self, model: "Model") -> dict[str, Any]:  # noqa: ARG002  (times need it)
+    def prediction(self, model: Any) -> dict[str, Any]:  # noqa: ARG002  (times need it)
         """How an exported score becomes a prediction."""
         if isinstance(self.label, Count):
             return {"kind": "linear", "at_minus_one": 0.0, "at_one": float(self.label.upper)}
@@ -164,9 +167,7 @@ class ScoreOfNumber(ScoreOfValue):
         "prediction = at_minus_one * (at_one / at_minus_one) ** share"
     )
 
-    def evaluate(
-        self, model: "Model", oracle: Any, options: "EvaluationOptions", *, unseen: bool | None = None
-    ) -> Any:
+    def evaluate(self, model: "Model", oracle: Any, options: "EvaluationOptions", *, unseen: bool | None = None) -> Any:
         """R^2, by one release of moments."""
         from dpcore.evaluation.measured_evaluation import evaluate_numbers  # noqa: PLC0415  (slow to import)
 
@@ -191,7 +192,6 @@ class ScoreOfCount(ScoreOfValue):
         over = "" if self.label.exposure is None else f" for an exposure ({self.label.exposure}) of 1"
         return f"says the rate of {self.label.column}{over}, which is the exponential of the sum, the score"
 
-    decision: ClassVar[str] = "`prediction` says what the score says"
     effect: ClassVar[str] = "rate ratio"
     multiplies: ClassVar[bool] = True
 
@@ -199,7 +199,7 @@ class ScoreOfCount(ScoreOfValue):
         """The rate ratio."""
         return _exponential(value)
 
-    def prediction(self, model: "Model") -> dict[str, Any]:  # noqa: ARG002  (times need it)
+    def prediction(self, model: Any) -> dict[str, Any]:  # noqa: ARG002  (times need it)
         """How an exported score becomes a prediction."""
         return {"kind": "rate", "exposure": self.label.exposure}
 
@@ -239,7 +239,6 @@ class ScoreOfTime(ScoreOfValue):
             "record of zeros: the exponential of the score"
         )
 
-    decision: ClassVar[str] = "`prediction` says what the score says"
     effect: ClassVar[str] = "hazard ratio"
     multiplies: ClassVar[bool] = True
 
@@ -247,7 +246,7 @@ class ScoreOfTime(ScoreOfValue):
         """The hazard ratio."""
         return _exponential(value)
 
-    def prediction(self, model: "Model") -> dict[str, Any]:
+    def prediction(self, model: Any) -> dict[str, Any]:
         """How an exported score becomes survival."""
         assert model.log_hazards is not None, "a model of a time to an event has them"
         return {"kind": "survival", "borders": list(self.label.borders), "log_hazards": model.log_hazards.tolist()}
@@ -274,3 +273,12 @@ class ScoreOfTime(ScoreOfValue):
 
         found = planned_histograms(model.theta, model.schema, options, model.feature_map)
         return tuple(PlannedBatch(asked, part, what, is_exact=exact) for asked, part, what, exact in found)
+
+
+def value_scoring_of(label: Target, *, is_rate: bool) -> ScoreOfValue | None:
+    """What scores say of a label without classes; None of classes. is_rate: whether scores are logarithms of rates."""
+    if isinstance(label, Count):
+        return ScoreOfCount(label) if is_rate else ScoreOfNumber(label)
+    if isinstance(label, Number):
+        return ScoreOfNumber(label)
+    return ScoreOfTime(label) if isinstance(label, EventTime) else None
