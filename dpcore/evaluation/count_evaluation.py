@@ -34,7 +34,7 @@ from scipy import optimize
 
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.oracle import WHOLE, StatisticOracle, asked_part, check_left, failure_of
-from dpcore.evaluation.intervals import CellNoise
+from dpcore.evaluation.intervals import Bounded, CellNoise
 from dpcore.evaluation.located_scores import Located, in_bins, locate, located_cells
 from dpcore.evaluation.options import EvaluationOptions
 from dpcore.evaluation.scores import LinearScores, linear_scores
@@ -62,15 +62,6 @@ _BEYOND = LARGEST_LOG / 4
 
 
 @dataclass(frozen=True)
-class Ends:
-    """An estimate with the ends of its interval for the noise."""
-
-    estimate: float
-    lower: float
-    upper: float
-
-
-@dataclass(frozen=True)
 class RateBin:
     """Rows whose predicted rate is in (lower, upper]."""
 
@@ -78,7 +69,7 @@ class RateBin:
     upper: float
     rows: float
     """Their number, with noise."""
-    observed: Ends | None
+    observed: Bounded | None
     """Their counts over their exposures; None if the noise hides how large these are."""
 
     @property
@@ -94,9 +85,9 @@ class CountEvaluation:
     rows: int
     """What parties state, usable or not."""
     confidence: float
-    explained: Ends | None
+    explained: Bounded | None
     """The share of the deviance; None if the noise may be as large as the deviance."""
-    rate: Ends | None
+    rate: Bounded | None
     """The mean count over the mean exposure."""
     least_rate: float
     """Predictions are clipped to these rates."""
@@ -285,7 +276,7 @@ class _Bins:
         rows, shares, *over = sums.reshape(3 if has else 2, -1)
         return cls(rows, shares * upper, over[0] * longest if over else rows, upper, longest, noise, rounded)
 
-    def total(self, values: Vector, failure: float) -> Ends:
+    def total(self, values: Vector, failure: float) -> Bounded:
         """The sum over all bins; not below 0."""
         unit = self.count_noise if values is self.counts else self.over_noise
         reach = self.noise.half_width(len(values), failure) + len(values) * self.rounded
@@ -307,18 +298,18 @@ class _Bins:
         )
 
 
-def _ends(value: float, reach: float) -> Ends:
+def _ends(value: float, reach: float) -> Bounded:
     """Of a sum that is at least 0."""
-    return Ends(value, max(value - reach, 0.0), max(value + reach, 0.0))
+    return Bounded(value, max(value - reach, 0.0), max(value + reach, 0.0))
 
 
-def _rate(counts: Ends, over: Ends) -> Ends | None:
+def _rate(counts: Bounded, over: Bounded) -> Bounded | None:
     if over.lower <= 0.0 or over.estimate <= 0.0:
         return None
-    return Ends(max(counts.estimate, 0.0) / over.estimate, counts.lower / over.upper, counts.upper / over.lower)
+    return Bounded(max(counts.estimate, 0.0) / over.estimate, counts.lower / over.upper, counts.upper / over.lower)
 
 
-def _explained(asked: _Asked, estimates: Estimates, counts: Ends, over: Ends, failure: float) -> Ends | None:
+def _explained(asked: _Asked, estimates: Estimates, counts: Bounded, over: Bounded, failure: float) -> Bounded | None:
     """The share with its interval; None if the deviance may be 0. failure: of the gain and the deviance."""
     sums, noise, rounded = _sums(estimates)
     bound = gain_bound(asked.label.upper, exposures(asked.label)[1], asked.centre, asked.reach)
@@ -346,7 +337,7 @@ def _explained(asked: _Asked, estimates: Estimates, counts: Ends, over: Ends, fa
             return None
         estimate = (gain - excess) / (spread - excess)
         ends += [_zero(lambda share, excess=excess: beyond(share, excess), estimate, side) for side in (-1.0, 1.0)]
-    return Ends((gain - best) / (spread - best), min(ends), min(max(ends), 1.0))
+    return Bounded((gain - best) / (spread - best), min(ends), min(max(ends), 1.0))
 
 
 def _zero(rising: Callable[[float], float], start: float, side: float) -> float:
@@ -359,7 +350,7 @@ def _zero(rising: Callable[[float], float], start: float, side: float) -> float:
     return float(optimize.brentq(rising, start, start + side * step))
 
 
-def _both(ends: Ends) -> tuple[float, float]:
+def _both(ends: Bounded) -> tuple[float, float]:
     return ends.lower, ends.upper
 
 

@@ -28,7 +28,7 @@ from dpcore.errors import ConfigurationError, DataError
 from dpcore.estimators.hazard_scores import survival
 from dpcore.estimators.hazards import cell_predicates
 from dpcore.estimators.oracle import WHOLE, StatisticOracle, asked_part, check_left, check_pieces, failure_of
-from dpcore.evaluation.intervals import CellNoise
+from dpcore.evaluation.intervals import Bounded, CellNoise
 from dpcore.evaluation.life_table import LEAST_AT_RISK, event_table, survival_curve
 from dpcore.evaluation.located_scores import Located, in_bins, locate, located_cells
 from dpcore.evaluation.options import EvaluationOptions
@@ -50,20 +50,11 @@ _STEP = 1e-3
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A figure with its interval, both for the noise and for what bins leave open."""
-
-    estimate: float
-    lower: float
-    upper: float
-
-
-@dataclass(frozen=True)
 class BrierAt:
     """The Brier score of survival to a border."""
 
     border: float
-    score: Measured | None
+    score: Bounded | None
     """None if the noise hides who is at risk there."""
     of_equal: float | None
     """That of the best chance that is the same for all rows, with noise."""
@@ -79,7 +70,7 @@ class RiskGroup:
     """Their number, with noise."""
     predicted: tuple[float, ...]
     """Mean survival at each border, as far as the first release says where the scores are."""
-    observed: tuple[Measured, ...]
+    observed: tuple[Bounded, ...]
     """Survival at the borders up to the last that the noise leaves measurable, with intervals for rows and noise."""
 
 
@@ -91,7 +82,7 @@ class EventEvaluation:
     """What parties state, usable or not."""
     confidence: float
     borders: tuple[float, ...]
-    concordance: Measured | None
+    concordance: Bounded | None
     """None if the noise may hide all pairs."""
     brier: tuple[BrierAt, ...]
     groups: tuple[RiskGroup, ...]
@@ -242,7 +233,7 @@ def _form(bins: int, intervals: int, ties: float | None) -> Matrix:
     return np.kron(order, pairs)
 
 
-def _concordance(histogram: Matrix, noise: CellNoise, failure: float) -> Measured | None:
+def _concordance(histogram: Matrix, noise: CellNoise, failure: float) -> Bounded | None:
     """With its interval: every value that the counts allow, whatever the order within a bin.
 
     With h the counts, A and P the forms of ordered and of all pairs, c solves h' (A - c P) h = 0. No cell is paired
@@ -280,7 +271,7 @@ def _concordance(histogram: Matrix, noise: CellNoise, failure: float) -> Measure
     known = _PLACES[allowed]
     estimate = min(max(estimate, 0.0), 1.0)
     lower, upper = max(float(known[0]) - step, 0.0), min(float(known[-1]) + step, 1.0)
-    return Measured(estimate, min(lower, estimate), max(upper, estimate))
+    return Bounded(estimate, min(lower, estimate), max(upper, estimate))
 
 
 # Chances and Brier scores.
@@ -368,7 +359,7 @@ def _brier(
         lower = max(float(lowest[place] - widths[place]), 0.0)
         upper = min(float(highest[place] + widths[place]), 1.0)
         score = min(max(float(scores[place]), lower), upper)
-        found.append(BrierAt(border, Measured(score, lower, upper), max(equal, 0.0)))
+        found.append(BrierAt(border, Bounded(score, lower, upper), max(equal, 0.0)))
     return tuple(found)
 
 
@@ -386,7 +377,7 @@ def _groups(
         try:
             curve = survival_curve(table, "", failure / (len(runs) * len(borders)))
             observed = tuple(
-                Measured(*map(float, each)) for each in zip(curve.survival, curve.lower, curve.upper, strict=True)
+                Bounded(*map(float, each)) for each in zip(curve.survival, curve.lower, curve.upper, strict=True)
             )
         except DataError:
             observed = ()
