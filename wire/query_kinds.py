@@ -16,6 +16,7 @@ from dpcore.predicates.expressions import (
     Constant,
     CountDeviance,
     CountGain,
+    CountShare,
     Equals,
     Flag,
     FormCoordinates,
@@ -174,8 +175,12 @@ class _Writer:
                 node.count_gain.centre.CopyFrom(rational_to_proto(centre))
                 node.count_gain.reach.CopyFrom(rational_to_proto(reach))
                 node.count_gain.is_loss = predicate.is_loss
+                node.count_gain.most = predicate.most
             case CountDeviance(centre=centre):
                 node.count_deviance.centre.CopyFrom(rational_to_proto(centre))
+                node.count_deviance.most = predicate.most
+            case CountShare(most=most):
+                node.count_share.most = most
             case LabelShare():
                 node.label_share.SetInParent()
             case _:
@@ -207,7 +212,10 @@ class _Reader:
             "label_share": lambda node: LabelShare(),  # noqa: ARG005  (it has no fields)
             "label_exposure": lambda node: LabelExposure(),  # noqa: ARG005  (it has no fields)
             "count_gain": lambda node: self._gain(node.count_gain),
-            "count_deviance": lambda node: CountDeviance(rational_from_proto(node.count_deviance.centre)),
+            "count_deviance": lambda node: CountDeviance(
+                node.count_deviance.most, rational_from_proto(node.count_deviance.centre)
+            ),
+            "count_share": lambda node: CountShare(node.count_share.most),
             "flag": lambda node: Flag(self._feature(node.flag)),
             "equals": lambda node: self._equals(node.equals),
             "at_least": lambda node: AtLeast(*self._real(node.at_least)),
@@ -266,7 +274,7 @@ class _Reader:
         if not gain.HasField("form"):
             raise _invalid("A gain of a count has no form.")
         centre, reach = rational_from_proto(gain.centre), rational_from_proto(gain.reach)
-        return CountGain(centre, self._form(gain.form), gain.scale, reach, gain.is_loss)
+        return CountGain(gain.most, centre, self._form(gain.form), gain.scale, reach, gain.is_loss)
 
     def _form(self, form: query_pb2.AffineForm) -> Affine:
         places, names = list(form.coordinates), self._coordinates

@@ -90,12 +90,13 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
     "ClippedForm": {"query": "form scale"},
     "LabelShare": {},
     "LabelExposure": {},
-    "CountGain": {"query": "form scale centre reach is_loss"},
-    "CountDeviance": {"query": "centre"},
+    "CountShare": {"query": "most"},
+    "CountGain": {"query": "form scale centre reach is_loss most"},
+    "CountDeviance": {"query": "centre most"},
     "Operands": {"query": "places"},
     "PredicateNode": {
         "query": "constant label_is_positive label_class flag equals at_least above non_negative clipped complement "
-        "all_of any_of label_at_least label_above label_share label_exposure count_gain count_deviance"
+        "all_of any_of label_at_least label_above label_share label_exposure count_gain count_deviance count_share"
     },
     "LaplaceShare": {"query": "scale shares"},
     "LocalResponse": {"query": "epsilon"},

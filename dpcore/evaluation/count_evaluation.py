@@ -6,7 +6,8 @@ With the score s = theta . x, the logarithm of the predicted rate, e the exposur
     deviance   D = sum y log(y / (e exp(c))) - y + e exp(c)
 
 are asked for as predicates (dpcore.predicates.count_terms). Scores are clipped to [c - reach, c + reach], a range that
-a first release finds: it is part of what is measured. With Y = sum y, E = sum e and r = Y / E, the best rate that is
+a first release finds, and counts above twice the largest that it finds count as that: both are part of what is
+measured. With Y = sum y, E = sum e and r = Y / E, the best rate that is
 the same for all rows, both sums exceed those for log r in place of c by
 
     k = Y (log r - c) - Y + E exp(c) >= 0,
@@ -23,7 +24,7 @@ say nothing.
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any, cast
@@ -43,10 +44,13 @@ from dpcore.predicates.count_terms import deviance_bound, exposures, gain_bound
 from dpcore.predicates.expressions import (
     LARGEST_LOG,
     Affine,
+    And,
     CountDeviance,
     CountGain,
+    CountShare,
+    LabelAtLeast,
     LabelExposure,
-    LabelShare,
+    Not,
     Predicate,
 )
 from dpcore.records.feature_map import FeatureMap
@@ -83,7 +87,7 @@ class CountEvaluation:
     """How well a model predicts counts: the module's docstring says what the figures are."""
 
     rows: int
-    """What parties state, usable or not."""
+    """Of the part that was asked about, usable or not."""
     confidence: float
     explained: Bounded | None
     """The share of the deviance; None if the noise may be as large as the deviance."""
@@ -92,6 +96,8 @@ class CountEvaluation:
     least_rate: float
     """Predictions are clipped to these rates."""
     largest_rate: float
+    most: int
+    """Counts above it count as it."""
     bins: tuple[RateBin, ...]
     edges_found: bool
     """Whether a first release found where the scores are."""
@@ -116,8 +122,8 @@ class CountEvaluation:
                 f"{self.explained.lower:.4f} to {self.explained.upper:.4f}, with probability at least {least}."
             )
         clipped = (
-            f"It is that of predictions clipped to rates from {self.least_rate:.4g} to {self.largest_rate:.4g}, beside "
-            "the best rate that is the same for all rows."
+            f"It is that of predictions clipped to rates from {self.least_rate:.4g} to {self.largest_rate:.4g}, and of "
+            f"counts clipped to {self.most}, beside the best rate that is the same for all rows."
         )
         known = [each for each in self.bins if each.observed is not None]
         off = sum(each.is_off for each in known)
@@ -137,12 +143,13 @@ class _Asked:
     reach: Fraction
     form: Affine
     scale: int
+    most: int
     edges: Vector
     """Of the bins, with the ends of the range that scores are clipped to."""
 
     @classmethod
     def of(
-        cls, theta: ArrayLike, schema: Schema, where: Located, bins: int, feature_map: FeatureMap | None
+        cls, theta: ArrayLike, schema: Schema, where: Located, most: int, bins: int, feature_map: FeatureMap | None
     ) -> "_Asked":
         label = cast("Count", schema.label)
         low, high = (min(max(end, -_BEYOND), _BEYOND) for end in where.ends)
@@ -166,21 +173,24 @@ class _Asked:
             half,
             Affine(scores.weights, scores.constant - first),
             last - first,
+            most,
             np.array([float(edge * step) for edge in scores.edges]),
         )
 
     @property
     def terms(self) -> tuple[Predicate, ...]:
         """Gain, loss, and the deviance from one rate."""
-        gain, loss = (CountGain(self.centre, self.form, self.scale, self.reach, is_loss) for is_loss in (False, True))
-        return gain, loss, CountDeviance(self.centre)
+        gain, loss = (
+            CountGain(self.most, self.centre, self.form, self.scale, self.reach, is_loss) for is_loss in (False, True)
+        )
+        return gain, loss, CountDeviance(self.most, self.centre)
 
     @property
     def rates(self) -> tuple[Predicate, ...]:
         """Rows, counts and, if there are any, exposures, of each bin of scores."""
         places = self.scores.places()
         has = (LabelExposure(),) if self.label.coding.has_exposure else ()
-        return (*in_bins(places), *(each for what in (LabelShare(), *has) for each in in_bins(places, what)))
+        return (*in_bins(places), *(each for what in (CountShare(self.most), *has) for each in in_bins(places, what)))
 
 
 def evaluate_counts(
@@ -203,8 +213,10 @@ def evaluate_counts(
         )
     check_left(oracle, WHOLE)
     first = chosen.edges_part
-    where = locate(theta, oracle, part=first, feature_map=feature_map)
-    asked = _Asked.of(theta, oracle.schema, where, chosen.count, feature_map)
+    starts, of_counts = _count_cells(oracle.schema)
+    where, counted = locate(theta, oracle, part=first, feature_map=feature_map, others=of_counts)
+    most = _largest(counted, starts, cast("Count", oracle.schema.label).upper)
+    asked = _Asked.of(theta, oracle.schema, where, most, chosen.count, feature_map)
     of_terms = oracle.statistic(asked.terms, part=(1 - first) * _OF_TERMS, feature_map=feature_map)
     of_bins = oracle.statistic(asked.rates, part=(1 - first) * (1 - _OF_TERMS), feature_map=feature_map)
     about = asked_part(oracle)
@@ -212,12 +224,13 @@ def evaluate_counts(
     bins = _Bins.of(asked, of_bins)
     counts, over = bins.total(bins.counts, failure / 4), bins.total(bins.over, failure / 4)
     return CountEvaluation(
-        rows=of_terms.most_rows or of_terms.rows,
+        rows=of_terms.rows,
         confidence=chosen.confidence,
         explained=_explained(asked, of_terms, counts, over, failure / 2),
         rate=_rate(counts, over),
         least_rate=math.exp(asked.centre - asked.reach),
         largest_rate=math.exp(asked.centre + asked.reach),
+        most=most,
         bins=bins.rates(asked.edges, failure),
         edges_found=where.found,
         rounding=asked.scores.rounding,
@@ -235,10 +248,11 @@ def planned_terms(
     """
     grid, cells = located_cells(theta, schema, feature_map)
     spread = Located(grid, np.ones(len(cells)), found=False)
-    asked = _Asked.of(theta, schema, spread, options.count, feature_map)
+    starts, of_counts = _count_cells(schema)
+    asked = _Asked.of(theta, schema, spread, starts[-1] or 1, options.count, feature_map)
     first = options.edges_part
     return (
-        (cells, first, "where the scores are", True),
+        ((*cells, *of_counts), first, "where the scores are, and the counts", True),
         (
             asked.terms,
             (1 - first) * _OF_TERMS,
@@ -247,6 +261,26 @@ def planned_terms(
         ),
         (asked.rates, (1 - first) * (1 - _OF_TERMS), "rows, counts and exposures by bin of scores", False),
     )
+
+
+def _count_cells(schema: Schema) -> tuple[list[int], tuple[Predicate, ...]]:
+    """The first count of each cell, and the predicates of the cells: of steps that grow by a half."""
+    upper = cast("Count", schema.label).upper
+    starts = [0]
+    while (next_start := max(starts[-1] + 1, math.ceil(1.5 * starts[-1]))) <= upper:
+        starts.append(next_start)
+    reached = [LabelAtLeast(Fraction(start)) for start in starts[1:]]
+    within: list[Predicate] = [And((low, Not(high))) for low, high in itertools.pairwise(reached)]
+    ends: list[Predicate] = [Not(reached[0]), *within, reached[-1]]
+    return starts, tuple(ends)
+
+
+def _largest(counted: Vector, starts: Sequence[int], upper: int) -> int:
+    """Twice the end of the last cell that has rows, as far as the noise tells; `upper` if none has."""
+    filled = np.flatnonzero(counted > 0.0)
+    if not len(filled) or filled[-1] + 1 >= len(starts):
+        return upper
+    return min(2 * (starts[filled[-1] + 1] - 1) or 2, upper)
 
 
 def _sums(estimates: Estimates) -> tuple[Vector, CellNoise, float]:
@@ -271,7 +305,7 @@ class _Bins:
     @classmethod
     def of(cls, asked: _Asked, estimates: Estimates) -> "_Bins":
         sums, noise, rounded = _sums(estimates)
-        upper, longest = asked.label.upper, exposures(asked.label)[1]
+        upper, longest = asked.most, exposures(asked.label)[1]
         has = asked.label.coding.has_exposure
         rows, shares, *over = sums.reshape(3 if has else 2, -1)
         return cls(rows, shares * upper, over[0] * longest if over else rows, upper, longest, noise, rounded)
@@ -312,8 +346,8 @@ def _rate(counts: Bounded, over: Bounded) -> Bounded | None:
 def _explained(asked: _Asked, estimates: Estimates, counts: Bounded, over: Bounded, failure: float) -> Bounded | None:
     """The share with its interval; None if the deviance may be 0. failure: of the gain and the deviance."""
     sums, noise, rounded = _sums(estimates)
-    bound = gain_bound(asked.label.upper, exposures(asked.label)[1], asked.centre, asked.reach)
-    gain, deviance = bound * float(sums[0] - sums[1]), deviance_bound(asked.label, asked.centre)
+    bound = gain_bound(asked.most, exposures(asked.label)[1], asked.centre, asked.reach)
+    gain, deviance = bound * float(sums[0] - sums[1]), deviance_bound(asked.label, asked.centre, asked.most)
     spread = deviance * float(sums[2])
     if over.lower <= 0.0 or counts.estimate <= 0.0:
         return None

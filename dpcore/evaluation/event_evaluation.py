@@ -79,7 +79,7 @@ class EventEvaluation:
     """How well a model predicts times to an event: the module's docstring says what the figures are."""
 
     rows: int
-    """What parties state, usable or not."""
+    """Of the part that was asked about, usable or not."""
     confidence: float
     borders: tuple[float, ...]
     concordance: Bounded | None
@@ -168,7 +168,7 @@ def evaluate_times(
     check_pieces(oracle)
     check_left(oracle, WHOLE)
     first = chosen.edges_part
-    where = locate(theta, oracle, part=first, feature_map=feature_map)
+    where, _ = locate(theta, oracle, part=first, feature_map=feature_map)
     ends, asked, rounding = _layout(theta, oracle.schema, where, chosen.bins or USUAL_BINS, feature_map)
     estimates = oracle.statistic(asked, part=1 - first, feature_map=feature_map)
     about, noise = asked_part(oracle), CellNoise.of(estimates)
@@ -179,7 +179,7 @@ def evaluate_times(
     failure = failure_of(chosen.confidence, about)
     chances = _Chances.of(log_hazards, ends, where)
     return EventEvaluation(
-        rows=estimates.most_rows or estimates.rows,
+        rows=estimates.rows,
         confidence=chosen.confidence,
         borders=borders,
         concordance=_concordance(histogram, noise, failure),

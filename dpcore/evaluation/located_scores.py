@@ -81,11 +81,20 @@ def in_bins(places: Sequence[tuple[Predicate, ...]], *others: Predicate) -> tupl
 
 
 def locate(
-    theta: ArrayLike, oracle: StatisticOracle, *, part: Fraction, feature_map: FeatureMap | None = None
-) -> Located:
-    """One release that spends this part. Raises as `linear_scores` and the oracle do."""
+    theta: ArrayLike,
+    oracle: StatisticOracle,
+    *,
+    part: Fraction,
+    feature_map: FeatureMap | None = None,
+    others: Sequence[Predicate] = (),
+) -> tuple[Located, Vector]:
+    """One release that spends this part, and about how many rows each of other cells of it has.
+
+    Raises as `linear_scores` and the oracle do.
+    """
     grid, asked = located_cells(theta, oracle.schema, feature_map)
-    estimates = oracle.statistic(asked, part=part, feature_map=feature_map)
-    rows = located(estimates.values * estimates.rows, estimates.deviation * estimates.rows)
+    estimates = oracle.statistic((*asked, *others), part=part, feature_map=feature_map)
+    counts, deviation = estimates.values * estimates.rows, estimates.deviation * estimates.rows
+    rows, of_others = located(counts[:CELLS], deviation), located(counts[CELLS:], deviation)
     found = bool(rows.sum() > 0.0)
-    return Located(grid, rows if found else np.ones(CELLS), found)
+    return Located(grid, rows if found else np.ones(CELLS), found), of_others

@@ -14,8 +14,8 @@ from dpcore.predicates.expressions import (
     Above,
     AtLeast,
     Clipped,
-    CountDeviance,
     CountGain,
+    CountShare,
     Equals,
     Flag,
     FormCoordinates,
@@ -166,10 +166,12 @@ class _Types:
             way = ways.get(label.coding.kind, ": compare y with a number using >=, >, < or <=")
             verb = "is" if label.coding.is_measured else "has"
             raise PredicateError(f"the label {label.column!r} {verb} {label.words}{way}")
-        if isinstance(atom, CountDeviance | LabelExposure) and label.coding.kind != "count":
+        if isinstance(atom, CountShare | LabelExposure) and label.coding.kind != "count":
             raise PredicateError(
                 f"the label {label.column!r} is {label.words}: only a count has a rate and an exposure"
             )
+        if isinstance(atom, CountShare) and atom.most > label.coding.size:
+            raise PredicateError(f"{label.column!r} is at most {label.coding.size}: give a bound up to that")
         if isinstance(atom, LabelExposure) and not label.coding.has_exposure:
             raise PredicateError(f"the count {label.column!r} has no exposure: leave y.exposure out")
         if isinstance(atom, LabelClass) and isinstance(label, Classes) and atom.value not in label.values:

@@ -287,13 +287,30 @@ class Clipped(_Predicate):
 
 
 @dataclass(frozen=True, eq=False)
-class CountDeviance(LabelShare):
-    """How far a count is from one rate: half of its Poisson deviance, divided by the largest that the label allows."""
+class CountShare(LabelShare):
+    """min(y, most) / most of a count y."""
+
+    most: int
+    """A whole number from 1 to the label's upper bound."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "most", _integer(self.most))
+        if self.most < 1:
+            raise PredicateError(f"the largest count is {self.most}: give a whole number from 1")
+
+
+@dataclass(frozen=True, eq=False)
+class CountDeviance(CountShare):
+    """How far a count is from one rate: half of its Poisson deviance, divided by the largest that the bounds allow.
+
+    Counts above `most` count as it.
+    """
 
     centre: Fraction
     """The rate's logarithm."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "centre", _logarithm(self.centre))
 
 
@@ -359,7 +376,17 @@ class Or(_Joined):
     """The maximum of the values of two or more parts; if they are boolean, whether any holds."""
 
 
-LabelTest = LabelIs | LabelClass | LabelAtLeast | LabelAbove | LabelShare | LabelExposure | CountDeviance | CountGain
+LabelTest = (
+    LabelIs
+    | LabelClass
+    | LabelAtLeast
+    | LabelAbove
+    | LabelShare
+    | LabelExposure
+    | CountShare
+    | CountDeviance
+    | CountGain
+)
 """A predicate that is about the label alone."""
 Predicate = LabelTest | Constant | Flag | Equals | AtLeast | Above | NonNegative | Clipped | Not | And | Or
 """A statistical query. An affine form alone is not one."""

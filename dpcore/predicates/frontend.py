@@ -27,6 +27,7 @@ from dpcore.predicates.expressions import (
     Constant,
     CountDeviance,
     CountGain,
+    CountShare,
     Equals,
     Flag,
     LabelAbove,
@@ -188,20 +189,25 @@ def clip(written: Form | Ratio) -> Clipped:
     raise PredicateError('clip takes a form of coordinates only: write clip((3 * z["age"] + 5) / 16)')
 
 
-def gain(written: Form | Ratio, centre: object, reach: object) -> CountGain:
+def count(most: object) -> CountShare:
+    """min(y, most) / most of a count y."""
+    return CountShare(_whole(most))
+
+
+def gain(written: Form | Ratio, centre: object, reach: object, most: object) -> CountGain:
     """How much likelier a count is at a predicted rate than at one rate: `dpcore.predicates.expressions.CountGain`."""
     place = clip(written)
-    return CountGain(_number(centre), place.form, place.scale, _number(reach))
+    return CountGain(_whole(most), _number(centre), place.form, place.scale, _number(reach))
 
 
-def loss(written: Form | Ratio, centre: object, reach: object) -> CountGain:
+def loss(written: Form | Ratio, centre: object, reach: object, most: object) -> CountGain:
     """How much less likely it is there."""
-    return replace(gain(written, centre, reach), is_loss=True)
+    return replace(gain(written, centre, reach, most), is_loss=True)
 
 
-def deviance(centre: object) -> CountDeviance:
+def deviance(centre: object, most: object) -> CountDeviance:
     """How far a count is from one rate, whose logarithm is `centre`."""
-    return CountDeviance(_number(centre))
+    return CountDeviance(_whole(most), _number(centre))
 
 
 class LabelReference(_Compared):

@@ -29,6 +29,7 @@ from dpcore.predicates.expressions import (
     Constant,
     CountDeviance,
     CountGain,
+    CountShare,
     Equals,
     Flag,
     LabelAbove,
@@ -51,6 +52,7 @@ from dpcore.predicates.frontend import (
     added,
     as_predicate,
     clip,
+    count,
     deviance,
     form,
     gain,
@@ -67,7 +69,8 @@ from dpcore.records.features import Bound, Day
 #
 #     any  = all {"|" all}        all = not {"&" not}        not = "~" not | atom
 #     atom = "(" any ")" | "true" | "false" | "clip" "(" ratio ")" | side [comparison side]
-#          | "y.exposure" | "deviance" "(" exact ")" | ("gain" | "loss") "(" ratio "," exact "," exact ")"
+#          | "y.exposure" | "count" "(" number ")" | "deviance" "(" exact "," number ")"
+#          | ("gain" | "loss") "(" ratio "," exact "," exact "," number ")"
 #     exact = ["-" | "+"] number ["/" number]
 #     side = x "[" text "]" | "y" | text | "true" | "false" | sum
 #     sum  = ["-" | "+"] term {("+" | "-") term}
@@ -234,7 +237,7 @@ class _Parser:
             ratio = self._ratio()
             self._take(")")
             return self._made(start, lambda: clip(ratio))
-        if self._at("gain", "loss", "deviance", "y.exposure"):
+        if self._at("gain", "loss", "deviance", "count", "y.exposure"):
             return self._count_term(start)
         left = self._side()
         if not self._at(*_COMPARISONS):
@@ -244,22 +247,30 @@ class _Parser:
         return self._compared(start, left)
 
     def _count_term(self, start: int) -> Predicate:
-        """y.exposure, gain(form / scale, centre, reach), the same of loss, or deviance(centre)."""
+        """y.exposure, gain(form / scale, centre, reach, most) or a loss, deviance(centre, most), or count(most)."""
         if self._took("y.exposure"):
             return y.exposure
-        name = self._took("gain", "loss", "deviance")
+        name = self._took("gain", "loss", "deviance", "count")
         self._take("(")
+        if name == "count":
+            most = self._number()
+            self._take(")")
+            return self._made(start, lambda: count(most))
         if name == "deviance":
             centre = self._exact()
+            self._take(",")
+            most = self._number()
             self._take(")")
-            return self._made(start, lambda: deviance(centre))
+            return self._made(start, lambda: deviance(centre, most))
         ratio = self._ratio()
         self._take(",")
         centre = self._exact()
         self._take(",")
         reach = self._exact()
+        self._take(",")
+        most = self._number()
         self._take(")")
-        return self._made(start, lambda: (gain if name == "gain" else loss)(ratio, centre, reach))
+        return self._made(start, lambda: (gain if name == "gain" else loss)(ratio, centre, reach, most))
 
     def _exact(self) -> Fraction:
         """A number with a sign, or a fraction of two."""
@@ -455,11 +466,13 @@ def _of_label(predicate: LabelShare) -> str:
     match predicate:
         case LabelExposure():
             return "y.exposure"
-        case CountGain(form=affine, scale=scale, centre=centre, reach=reach):
+        case CountGain(form=affine, scale=scale, centre=centre, reach=reach, most=most):
             name = "loss" if predicate.is_loss else "gain"
-            return f"{name}(({_form(affine)}) / {scale}, {_number(centre)}, {_number(reach)})"
-        case CountDeviance(centre=centre):
-            return f"deviance({_number(centre)})"
+            return f"{name}(({_form(affine)}) / {scale}, {_number(centre)}, {_number(reach)}, {most})"
+        case CountDeviance(centre=centre, most=most):
+            return f"deviance({_number(centre)}, {most})"
+        case CountShare(most=most):
+            return f"count({most})"
         case _:
             return "y"
 

@@ -33,6 +33,7 @@ from dpcore.predicates.expressions import (
     Constant,
     CountDeviance,
     CountGain,
+    CountShare,
     Equals,
     Flag,
     FormCoordinates,
@@ -154,19 +155,26 @@ class Block:
         """The exposure divided by its upper bound, the ratio `largest`; sign -1 for 1 less it."""
         return self._fractions(self._exposures() / float(Fraction(*largest)), sign)
 
-    def count_deviance(self, sign: int, *numbers: int) -> Values:
+    def _counts(self, most: int) -> NDArray[np.float64]:
+        return np.minimum(self._labels, most).astype(np.float64)
+
+    def count_share(self, sign: int, most: int) -> Values:
+        """The count's share of a bound; sign -1 for 1 less it."""
+        return self._fractions(self._counts(most) / most, sign)
+
+    def count_deviance(self, sign: int, most: int, *numbers: int) -> Values:
         """Deviance terms from one rate. numbers: ratios of its logarithm and of what divides the terms."""
         centre, bound = _ratios(numbers)
-        terms = deviance_terms(self._labels.astype(np.float64), self._exposures(), centre)
+        terms = deviance_terms(self._counts(most), self._exposures(), centre)
         return self._fractions(terms / float(bound), sign)
 
-    def count_gain(self, sign: int, constant: int, scale: int, *rest: Any) -> Values:
+    def count_gain(self, sign: int, most: int, constant: int, scale: int, *rest: Any) -> Values:
         """Gains, or losses, divided by a bound. rest: ratios of centre, reach and bound (negative for losses), sums."""
         *numbers, sums = rest
         centre, reach, bound = _ratios(numbers)
         places = np.clip((np.ldexp(sums.astype(np.float64), -STORED_FRACTION_BITS) + constant) / scale, 0.0, 1.0)
         scores = float(centre) + float(reach) * (2.0 * places - 1.0)
-        gains = gain_terms(self._labels.astype(np.float64), self._exposures(), scores, centre)
+        gains = gain_terms(self._counts(most), self._exposures(), scores, centre)
         return self._fractions(np.maximum(gains / float(bound), 0.0), sign)
 
     def column_at_least(self, column: int, least: int) -> Bits:
@@ -248,7 +256,7 @@ _ROW_BITS: dict[Callable[..., Result], int] = {
         (Block.clipped, Block.label_share, Block.lesser, Block.greater, Block.where, Block.unless), _VALUES
     ),
     # These compute in doubles.
-    **dict.fromkeys((Block.label_exposure, Block.count_deviance, Block.count_gain), 2 * _SUMS),
+    **dict.fromkeys((Block.label_exposure, Block.count_share, Block.count_deviance, Block.count_gain), 2 * _SUMS),
 }
 
 
@@ -409,7 +417,7 @@ class _Compiler:
 
     def _new_values(self, predicate: Predicate, *, negated: bool) -> int:
         match predicate:
-            case LabelExposure() | CountDeviance():
+            case LabelExposure() | CountShare():
                 return self._count_term(predicate, -1 if negated else 1)
             case LabelShare():
                 return self._place(Block.label_share, (-1 if negated else 1,))
@@ -424,20 +432,24 @@ class _Compiler:
             case _:
                 raise AssertionError(predicate)
 
-    def _count_term(self, term: LabelExposure | CountDeviance, sign: int) -> int:
+    def _count_term(self, term: LabelExposure | CountShare, sign: int) -> int:
         label = self._schema.label
         assert isinstance(label, Count), "check refuses other labels"
         largest = exposures(label)[1]
         if isinstance(term, LabelExposure):
             return self._place(Block.label_exposure, (sign, *largest.as_integer_ratio()))
+        if not isinstance(term, CountDeviance):
+            return self._place(Block.count_share, (sign, term.most))
         if not isinstance(term, CountGain):
-            bound = deviance_bound(label, term.centre)
-            numbers = (sign, *term.centre.as_integer_ratio(), *bound.as_integer_ratio())
+            bound = deviance_bound(label, term.centre, term.most)
+            numbers = (sign, term.most, *term.centre.as_integer_ratio(), *bound.as_integer_ratio())
             return self._place(Block.count_deviance, numbers)
-        bound = gain_bound(label.upper, largest, term.centre, term.reach)
+        bound = gain_bound(term.most, largest, term.centre, term.reach)
         signed = -bound if term.is_loss else bound
         ratios = (*term.centre.as_integer_ratio(), *term.reach.as_integer_ratio(), *signed.as_integer_ratio())
-        return self._place(Block.count_gain, (sign, term.form.constant, term.scale, *ratios), (self._sum(term.form),))
+        return self._place(
+            Block.count_gain, (sign, term.most, term.form.constant, term.scale, *ratios), (self._sum(term.form),)
+        )
 
     def _mixed(self, parts: Sequence[Predicate], *, least: bool, negated: bool) -> int:
         """The minimum or maximum of parts, some of them fractions; of their complements if `negated`."""

@@ -239,6 +239,7 @@ class _CountFile(_Asked):
     rate: _Estimate | None
     least_rate: Size
     largest_rate: Size
+    most: Annotated[int, Field(ge=1)]
     bins: Annotated[list[_RateBin], Field(min_length=1, max_length=MOST_BINS)]
     edges_found: bool
     rounding: Size
@@ -256,6 +257,7 @@ class _CountFile(_Asked):
             rate=_ends(self.rate),
             least_rate=self.least_rate,
             largest_rate=self.largest_rate,
+            most=self.most,
             bins=tuple(RateBin(each.lower, each.upper, each.rows, _ends(each.observed)) for each in self.bins),
             edges_found=self.edges_found,
             rounding=self.rounding,
