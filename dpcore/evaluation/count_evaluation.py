@@ -12,8 +12,8 @@ the same for all rows, both sums exceed those for log r in place of c by
 
     k = Y (log r - c) - Y + E exp(c) >= 0,
 
-so the share of the deviance that the model explains is (G - k) / (D - k). Y and E are sums over bins of scores, which
-also give the rates of each bin.
+so the share of the deviance that the model explains is (G - k) / (D - k). A third release has the rates of bins of
+scores.
 
 **Intervals** are for the noise, on these rows. Y and E are each within their noise with a quarter of the failure, so
 k, which is convex in (Y, E), is within a range. For each k of it, a share s is in the interval if the noise of
@@ -45,6 +45,7 @@ from dpcore.predicates.expressions import (
     LARGEST_LOG,
     Affine,
     And,
+    Constant,
     CountDeviance,
     CountGain,
     CountShare,
@@ -179,11 +180,12 @@ class _Asked:
 
     @property
     def terms(self) -> tuple[Predicate, ...]:
-        """Gain, loss, and the deviance from one rate."""
+        """Gain, loss, the deviance from one rate, counts, and exposures, or rows if there are none."""
+        over = LabelExposure() if self.label.coding.has_exposure else Constant(value=True)
         gain, loss = (
             CountGain(self.most, self.centre, self.form, self.scale, self.reach, is_loss) for is_loss in (False, True)
         )
-        return gain, loss, CountDeviance(self.most, self.centre)
+        return gain, loss, CountDeviance(self.most, self.centre), CountShare(self.most), over
 
     @property
     def rates(self) -> tuple[Predicate, ...]:
@@ -222,7 +224,7 @@ def evaluate_counts(
     about = asked_part(oracle)
     failure = failure_of(chosen.confidence, about)
     bins = _Bins.of(asked, of_bins)
-    counts, over = bins.total(bins.counts, failure / 4), bins.total(bins.over, failure / 4)
+    counts, over = _totals(asked, of_terms, failure / 4)
     return CountEvaluation(
         rows=of_terms.rows,
         confidence=chosen.confidence,
@@ -256,7 +258,7 @@ def planned_terms(
         (
             asked.terms,
             (1 - first) * _OF_TERMS,
-            "gains in likelihood, and the deviance from one rate",
+            "gains in likelihood, the deviance from one rate, counts and exposures",
             False,
         ),
         (asked.rates, (1 - first) * (1 - _OF_TERMS), "rows, counts and exposures by bin of scores", False),
@@ -310,12 +312,6 @@ class _Bins:
         rows, shares, *over = sums.reshape(3 if has else 2, -1)
         return cls(rows, shares * upper, over[0] * longest if over else rows, upper, longest, noise, rounded)
 
-    def total(self, values: Vector, failure: float) -> Bounded:
-        """The sum over all bins; not below 0."""
-        unit = self.count_noise if values is self.counts else self.over_noise
-        reach = self.noise.half_width(len(values), failure) + len(values) * self.rounded
-        return _ends(float(values.sum()), unit * reach)
-
     def rates(self, edges: Vector, failure: float) -> tuple[RateBin, ...]:
         """The rates of each bin, whose intervals hold together."""
         each = failure / (2 * len(self.rows))
@@ -330,6 +326,15 @@ class _Bins:
             )
             for place, (rows, count, over) in enumerate(zip(self.rows, self.counts, self.over, strict=True))
         )
+
+
+def _totals(asked: _Asked, estimates: Estimates, failure: float) -> tuple[Bounded, Bounded]:
+    """Counts and exposures of all rows. failure: of each."""
+    sums, noise, rounded = _sums(estimates)
+    reach = noise.half_width(1, failure) + rounded
+    units = asked.most, exposures(asked.label)[1]
+    counts, over = (_ends(unit * float(total), unit * reach) for unit, total in zip(units, sums[3:], strict=True))
+    return counts, over
 
 
 def _ends(value: float, reach: float) -> Bounded:

@@ -121,8 +121,8 @@ def test_what_is_planned_is_what_is_asked():
     assert [part for _, part in rows.asked] == [part for _, part, *_ in planned]
     assert sum(part for _, part in rows.asked) == 1
     sizes = [len(predicates) for predicates, _ in rows.asked]
-    assert sizes == [len(predicates) for predicates, *_ in planned] == [256 + 9, 3, 15]
+    assert sizes == [len(predicates) for predicates, *_ in planned] == [256 + 9, 5, 15]
     # A record is in one bin, and has a gain or a loss.
-    assert [batch_sensitivity(predicates).l1 for predicates, _ in rows.asked] == [4, 3, 6]
+    assert [batch_sensitivity(predicates).l1 for predicates, _ in rows.asked] == [4, 5, 6]
     assert rows.asked[0][0] == planned[0][0]
     assert len(planned_terms(THETA, replace(BARE), options)[2][0]) == 10
