@@ -41,8 +41,6 @@ class Scoring(ABC):
     label: Target
     has_classes: ClassVar[bool] = True
     """Whether scores say a class; otherwise what is about classes raises SchemaError."""
-    effect: ClassVar[str] = ""
-    """What `effect_of` is, of a label without classes."""
     prediction_rule: ClassVar[str] = ""
     """How an exported score becomes a prediction, of a label without classes."""
     undecided: ClassVar[int]
@@ -131,6 +129,11 @@ class Scoring(ABC):
     @abstractmethod
     def is_right(self, model: "Model") -> "Predicate":
         """Whether the model's prediction is the label."""
+
+    @property
+    def effect(self) -> str:
+        """What `effect_of` is, of a label without classes."""
+        return ""
 
     def effect_of(self, value: float) -> float:
         """What an addition to the score does to a prediction: `effect`. Of classes the addition itself."""

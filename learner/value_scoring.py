@@ -141,7 +141,10 @@ class ScoreOfNumber(ScoreOfValue):
         logarithm = "the logarithm of " if isinstance(self.label, Number) and self.label.log else ""
         return f"says from the sum, the score, where {logarithm}{self.label.column} is between its bounds, -1 and 1"
 
-    effect: ClassVar[str] = "in the label's units"
+    @property
+    def effect(self) -> str:
+        """What `effect_of` is."""
+        return "factor" if self.multiplies else "in the label's units"
 
     def effect_of(self, value: float) -> float:
         """What an addition to the score adds to the prediction; of logarithms, what it multiplies it by."""
@@ -192,8 +195,10 @@ class ScoreOfCount(ScoreOfValue):
         over = "" if self.label.exposure is None else f" for an exposure ({self.label.exposure}) of 1"
         return f"says the rate of {self.label.column}{over}, which is the exponential of the sum, the score"
 
-    effect: ClassVar[str] = "rate ratio"
-    multiplies: ClassVar[bool] = True
+    @property
+    def effect(self) -> str:
+        """What `effect_of` is."""
+        return "rate ratio"
 
     def effect_of(self, value: float) -> float:
         """The rate ratio."""
@@ -239,8 +244,10 @@ class ScoreOfTime(ScoreOfValue):
             "record of zeros: the exponential of the score"
         )
 
-    effect: ClassVar[str] = "hazard ratio"
-    multiplies: ClassVar[bool] = True
+    @property
+    def effect(self) -> str:
+        """What `effect_of` is."""
+        return "hazard ratio"
 
     def effect_of(self, value: float) -> float:
         """The hazard ratio."""
