@@ -23,7 +23,8 @@ from dpcore.records.features import EventTime, Target, event_time, measured, two
 from dpcore.records.schema import Schema
 from learner import export, model_views
 from learner.score_parts import Explanation, LinearScore, explain
-from learner.scoring import Scoring, scoring_of
+from learner.scoring import scoring_of
+from learner.scoring_base import Scoring
 from learner.uncertainty import (
     Calibration,
     ClassCalibration,

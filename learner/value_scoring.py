@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, SchemaError
 from dpcore.records.features import Count, EventTime, Number, Target
-from learner.scoring import Scoring
+from learner.scoring_base import Floats, Scoring
 
 if TYPE_CHECKING:
     from dpcore.estimators.oracle import StatisticOracle
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from dpcore.predicates.expressions import Predicate
     from learner.model import Errors, Model
 
-Floats = NDArray[np.float64]
 _LARGEST_LOG = 700.0
 
 
@@ -270,8 +269,9 @@ class ScoreOfTime(ScoreOfValue):
         from dpcore.evaluation.event_evaluation import evaluate_times  # noqa: PLC0415  (slow to import)
 
         assert model.log_hazards is not None, "a model of a time to an event has them"
-        known = {"unseen": unseen, "feature_map": model.feature_map}
-        return evaluate_times(model.theta, model.log_hazards, oracle, options, **known)
+        return evaluate_times(
+            model.theta, model.log_hazards, oracle, options, unseen=unseen, feature_map=model.feature_map
+        )
 
     def batches(self, model: "Model", options: "EvaluationOptions") -> tuple["PlannedBatch", ...]:
         """Two."""
