@@ -178,7 +178,9 @@ def instance_of(name: str, estimator: Any, options: Mapping[str, Any]) -> Any:
 
 
 def _typed(name: str, option: str, value: Any, parameter: inspect.Parameter) -> Any:
-    """The value in the type of the parameter's annotation. Integers become floats; numbers exact fractions, or texts.
+    """The value in the type of the parameter's annotation. Numbers become exact fractions, or texts.
+
+    Integers become floats, and floats without a fraction integers.
 
     Raises ConfigurationError if the value has another type.
     """
@@ -190,6 +192,8 @@ def _typed(name: str, option: str, value: Any, parameter: inspect.Parameter) -> 
         plain = isinstance(kind, type) and (kind is bool or not isinstance(value, bool))
         if plain and isinstance(value, kind):
             return value
+        if plain and kind is int and isinstance(value, float) and value.is_integer():
+            return int(value)
         if plain and kind in (float, Fraction) and isinstance(value, int | float) and _is_finite(value):
             # A double means its shortest decimal.
             return float(value) if kind is float else Fraction(str(value))

@@ -1,21 +1,63 @@
 """Models of labels that are numbers or counts, on a table: predictions in the label's units, and how good they are."""
 
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from dpcore.errors import DataError
+from dpcore.errors import DataError, SchemaError
 from dpcore.evaluation.measured_evaluation import deviance_explained, r_squared
 from dpcore.numbers.fixed_point import ONE, Vector
 from dpcore.records.coding import OFFSET_BITS
 from dpcore.records.encoding import Change, changes, summed
 from dpcore.records.features import measured
-from learner.model import Model
+from learner.report.coefficients import effects
 from radobase.printing import amount
 from radobase.tables.tables import as_source, encoded_blocks, open_table
 
+if TYPE_CHECKING:
+    from learner.model import Model
+
 _WORDS = {"r2": "R^2", "deviance_explained": "explained deviance"}
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as large a prediction is after a change of a column."""
+
+    column: str
+    change: str
+    """In words, of the column's units."""
+    ratio: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    def sentence(self) -> str:
+        """For people."""
+        return f"{self.column}, {self.change}: {self.ratio:.4g} times"
+
+
+def is_of_ratios(model: "Model") -> bool:
+    """Whether equal steps of the score multiply a number or a count: logarithms are learned."""
+    steps = np.diff(model.values(np.array([0.0, 0.5, 1.0])))
+    return not bool(np.isclose(steps[0], steps[1]))
+
+
+def ratios_of(model: "Model") -> tuple[Ratio, ...]:
+    """Those of each change of a column, the furthest from 1 first. Raises SchemaError if effects add up instead."""
+    measured(model.schema.label, "a ratio of predictions")
+    if not is_of_ratios(model):
+        raise SchemaError(
+            f"what columns add to {model.schema.label.column!r} is no ratio: read summary(), or learn its logarithm"
+        )
+    at_zero = float(model.values(np.zeros(1))[0])
+    found = []
+    for column, words, row in effects(model.schema)[int(model.schema.bias) :]:
+        found.append(Ratio(column, words, float(model.values(np.array([row @ model.theta]))[0]) / at_zero))
+    return tuple(sorted(found, key=lambda each: -abs(math.log(each.ratio))))
 
 
 @dataclass(frozen=True)
@@ -45,8 +87,11 @@ class MeasuredErrors:
             f"{amount(self.compared, 'row')} with a label, of {self.rows}"
         )
 
+    def __str__(self) -> str:
+        return self.sentence()
 
-def measured_errors(model: Model, path: Any) -> MeasuredErrors:
+
+def measured_errors(model: "Model", path: Any) -> MeasuredErrors:
     """Compare a table's labels with the predictions. A row whose label the schema does not know is not compared.
 
     Raises DataError as radobase.tables.tables does, also if there is no label column, or nothing to compare.

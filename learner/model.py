@@ -22,6 +22,8 @@ from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import EventTime, Target, event_time, measured, two_classes
 from dpcore.records.schema import Schema
 from learner import export, model_views
+from learner.hazard_models import HazardErrors, hazard_errors, ranked_ratios
+from learner.measured_models import MeasuredErrors, Ratio, measured_errors, ratios_of
 from learner.score_parts import Explanation, LinearScore, explain
 from learner.scoring import Scoring, scoring_of
 from learner.uncertainty import (
@@ -244,8 +246,29 @@ class Model:
         """What each column adds, in the columns' units, and the privacy statement, as text."""
         return model_views.summary_of(self)
 
+    def __repr__(self) -> str:
+        return f"<model of {model_views.title_of(self)}>"
+
     def _repr_html_(self) -> str:
         return model_views.html_of(self)
+
+    def ratios(self) -> tuple[Ratio, ...]:
+        """How many times as large a prediction is after each change of a column, the furthest from 1 first.
+
+        Of a time to an event they are ratios of hazards, of a count of rates, of a number whose logarithm is learned of
+        medians. Raises SchemaError for other labels, to whose scores columns add.
+        """
+        return ranked_ratios(self) if self.schema.label.coding.intervals else ratios_of(self)
+
+    def errors(self, data: Any) -> "Errors | MeasuredErrors | HazardErrors":
+        """How well it predicts the labels of a table that is at hand; nothing is asked, and nothing is private.
+
+        data: as of `predict`. Raises DataError if the label's column is absent, or nothing can be compared.
+        """
+        coding = self.schema.label.coding
+        if coding.intervals:
+            return hazard_errors(self, data)
+        return measured_errors(self, data) if coding.is_measured else count_errors(self, data)
 
     def plot(self) -> model_views.Picture:
         """What each column adds to the score, as a picture that notebooks show. Raises SchemaError without classes."""
@@ -433,6 +456,9 @@ class Errors:
         left = self.rows - self.compared
         found = f"wrong on {100 * self.rate:.2f} % of {amount(self.compared, 'row')} with a label, {self.wrong} of them"
         return f"{found}; {left} others have no label that the schema knows, or no prediction" if left else found
+
+    def __str__(self) -> str:
+        return self.sentence()
 
 
 def count_errors(model: Model, path: Any) -> Errors:
