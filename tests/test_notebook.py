@@ -126,7 +126,7 @@ def test_the_survival_study_is_stored_with_what_it_prints():
 
 
 def test_programs_import_radofed_alone():
-    known = {"csv", "io", "tempfile", "html", "pathlib", "numpy", "matplotlib", "sklearn", "radofed"}
+    known = {"csv", "io", "itertools", "tempfile", "html", "pathlib", "numpy", "matplotlib", "sklearn", "radofed"}
     for name in FROM_RADOFED_ALONE:
         code = "\n".join("".join(cell["source"]) for cell in cells_of(name))
         imported = re.findall(r"^(?:from|import) (\S+)", code, re.MULTILINE)
