@@ -106,6 +106,9 @@ class Model:
     """The digest of the model that its training started from, 32 bytes; None if it started from nothing."""
     log_hazards: NDArray[np.float64] | None = field(default=None, repr=False)
     """(J,) of a time to an event, of each interval, of a record of zeros; None of every other label."""
+    class_weights: tuple[int, ...] = ()
+    """How much a record of each class counted in its training, beside the others, of two the negative one first; none
+    if all counted alike."""
 
     def __post_init__(self) -> None:
         theta = np.array(self.theta, dtype=np.float64)
@@ -123,6 +126,14 @@ class Model:
         if self.held_back is not None and not 0 < self.held_back < 1:
             raise ModelError(
                 f"the share of rows that was held back is {self.held_back}, not between 0 and 1; train again"
+            )
+        if self.class_weights and (
+            len(self.class_weights) != (classes or 2)
+            or min(self.class_weights) < 1
+            or self.schema.label.coding.has_value
+        ):
+            raise ModelError(
+                f"class weights are {list(self.class_weights)}: a model has one from 1 up for each class; train again"
             )
         theta.setflags(write=False)
         object.__setattr__(self, "theta", theta)
@@ -354,6 +365,7 @@ class Model:
             **({"epochs": list(self.epochs)} if self.epochs else {}),
             **({} if self.started_from is None else {"started_from": self.started_from.hex()}),
             **({} if self.log_hazards is None else {"log_hazards": self.log_hazards.tolist()}),
+            **({"class_weights": list(self.class_weights)} if self.class_weights else {}),
         }
 
     @classmethod
@@ -376,6 +388,7 @@ class Model:
             epochs=tuple(map(str, content.get("epochs", ()))),
             started_from=bytes.fromhex(content["started_from"]) if "started_from" in content else None,
             log_hazards=np.array(content["log_hazards"], dtype=np.float64) if "log_hazards" in content else None,
+            class_weights=tuple(map(int, content.get("class_weights", ()))),
         )
         if names != model.names:
             raise ModelError("theta's coordinates differ from those of the schema and the map; train it again")
