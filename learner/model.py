@@ -147,7 +147,7 @@ class Model:
     @property
     def scoring(self) -> Scoring:
         """What the scores say of the label."""
-        return scoring_of(self.schema.label)
+        return scoring_of(self.schema.label, is_rate=self.link == "log")
 
     @property
     def linear_scores(self) -> tuple[LinearScore, ...]:
@@ -181,6 +181,15 @@ class Model:
         """
         label = measured(self.schema.label, "a prediction in units")
         return np.exp(np.minimum(scores, _LARGEST_LOG)) if self.link == "log" else label.in_units(scores)
+
+    def predictions(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """`values` (rows,), or of a time to an event the mean up to the horizon. Raises SchemaError for classes."""
+        label = self.schema.label
+        return (
+            restricted_means(self.survival(scores), label.borders)
+            if isinstance(label, EventTime)
+            else self.values(scores)
+        )
 
     def survival(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """The chance to be without the event at each of the label's borders, (rows, J).

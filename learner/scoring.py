@@ -3,8 +3,7 @@
     two classes       one score; above 0 it says the positive class. Its logistic link is 1 / (1 + exp(-score)).
     several classes   a score for each class; the largest says the class. The link is their softmax.
 
-A number, a count and a time to an event have none: what their scores say is `Model.values` and `Model.survival`, and
-how good that is learner.measured_models and learner.hazard_models.
+A number, a count and a time to an event have no classes: learner.value_scoring.
 
 Models, reports, exports and commands ask the scoring and no type. A new type of label adds a class and an entry in
 `_OF_TYPE`.
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.errors import ConfigurationError, SchemaError
+from dpcore.errors import ConfigurationError
 from dpcore.records.features import Classes, Label, Target, nearest
 from learner.estimators import LOG_ODDS, LOG_ODDS_OF_CLASSES
 
@@ -40,6 +39,12 @@ class Scoring(ABC):
     """What other modules ask of a model's scores, whatever its label."""
 
     label: Target
+    has_classes: ClassVar[bool] = True
+    """Whether scores say a class; otherwise what is about classes raises SchemaError."""
+    effect: ClassVar[str] = ""
+    """What `effect_of` is, of a label without classes."""
+    prediction_rule: ClassVar[str] = ""
+    """How an exported score becomes a prediction, of a label without classes."""
     undecided: ClassVar[int]
     """The code of a row without a prediction."""
     link: ClassVar[str]
@@ -116,7 +121,7 @@ class Scoring(ABC):
     @abstractmethod
     def evaluate(
         self, model: "Model", oracle: "StatisticOracle", options: "EvaluationOptions", *, unseen: bool | None = None
-    ) -> "Evaluation | ClassEvaluation":
+    ) -> Any:
         """Measure the model: dpcore.evaluation. Raises what its function for this label raises."""
 
     @abstractmethod
@@ -126,6 +131,14 @@ class Scoring(ABC):
     @abstractmethod
     def is_right(self, model: "Model") -> "Predicate":
         """Whether the model's prediction is the label."""
+
+    def effect_of(self, value: float) -> float:
+        """What an addition to the score does to a prediction: `effect`. Of classes the addition itself."""
+        return value
+
+    def prediction(self, model: Any) -> dict[str, Any]:  # noqa: ARG002  (of a label without classes)
+        """How an exported score becomes a prediction, of a label without classes."""
+        return {}
 
     def place_of(self, name: str) -> int:
         """The place of the score that speaks for this. Raises ConfigurationError if none does."""
@@ -348,20 +361,12 @@ class ScoreOfEachClass(Scoring):
 _OF_TYPE: Mapping[str, type[OneScore | ScoreOfEachClass]] = {Label.type: OneScore, Classes.type: ScoreOfEachClass}
 
 
-def scoring_of(label: Target) -> Scoring:
-    """What scores say of this label. Raises SchemaError for a type that has no scoring yet."""
-    if label.coding.intervals:
-        raise SchemaError(
-            f"{label.column!r} is {label.words}: its models say how hazards differ and survival, and no class. They "
-            "have no probabilities of classes, shapes, exports, reports or evaluation on the parties' rows; `rado "
-            "learner predict` says survival, and measures it on a table of your own"
-        )
-    if label.type not in _OF_TYPE:
-        raise SchemaError(
-            f"models of {label.column!r}, a label of {label.words}, are kept with their weights: what scores say is "
-            "not computed, so there is no prediction, report or export of them yet"
-        )
-    return _OF_TYPE[label.type](label)  # type: ignore[arg-type]  # the class of the label's own type
+def scoring_of(label: Target, *, is_rate: bool = True) -> Scoring:
+    """What scores say of this label. is_rate: of a count, whether they are logarithms of rates."""
+    from learner.value_scoring import value_scoring_of  # noqa: PLC0415  (its classes are of the base here)
+
+    found = value_scoring_of(label, is_rate=is_rate)
+    return _OF_TYPE[label.type](label) if found is None else found  # type: ignore[arg-type]  # of the label's own type
 
 
 def by_score(found: Mapping[str, Any]) -> Any:

@@ -15,12 +15,16 @@ from dpcore.predicates.expressions import (
     AtLeast,
     Clipped,
     Constant,
+    CountDeviance,
+    CountGain,
+    CountShare,
     Equals,
     Flag,
     FormCoordinates,
     LabelAbove,
     LabelAtLeast,
     LabelClass,
+    LabelExposure,
     LabelIs,
     LabelShare,
     NonNegative,
@@ -164,6 +168,20 @@ class _Writer:
                 node.label_at_least.CopyFrom(rational_to_proto(bound))
             case LabelAbove(bound):
                 node.label_above.CopyFrom(rational_to_proto(bound))
+            case LabelExposure():
+                node.label_exposure.SetInParent()
+            case CountGain(form=form, scale=scale, centre=centre, reach=reach):
+                self._form(form, node.count_gain.form)
+                node.count_gain.scale = scale
+                node.count_gain.centre.CopyFrom(rational_to_proto(centre))
+                node.count_gain.reach.CopyFrom(rational_to_proto(reach))
+                node.count_gain.is_loss = predicate.is_loss
+                node.count_gain.most = predicate.most
+            case CountDeviance(centre=centre):
+                node.count_deviance.centre.CopyFrom(rational_to_proto(centre))
+                node.count_deviance.most = predicate.most
+            case CountShare(most=most):
+                node.count_share.most = most
             case LabelShare():
                 node.label_share.SetInParent()
             case _:
@@ -193,6 +211,12 @@ class _Reader:
             "label_at_least": lambda node: LabelAtLeast(rational_from_proto(node.label_at_least)),
             "label_above": lambda node: LabelAbove(rational_from_proto(node.label_above)),
             "label_share": lambda node: LabelShare(),  # noqa: ARG005  (it has no fields)
+            "label_exposure": lambda node: LabelExposure(),  # noqa: ARG005  (it has no fields)
+            "count_gain": lambda node: self._gain(node.count_gain),
+            "count_deviance": lambda node: CountDeviance(
+                node.count_deviance.most, rational_from_proto(node.count_deviance.centre)
+            ),
+            "count_share": lambda node: CountShare(node.count_share.most),
             "flag": lambda node: Flag(self._feature(node.flag)),
             "equals": lambda node: self._equals(node.equals),
             "at_least": lambda node: AtLeast(*self._real(node.at_least)),
@@ -246,6 +270,12 @@ class _Reader:
         if not clipped.HasField("form"):
             raise _invalid("A clipped form has no form.")
         return Clipped(self._form(clipped.form), clipped.scale)
+
+    def _gain(self, gain: query_pb2.CountGain) -> CountGain:
+        if not gain.HasField("form"):
+            raise _invalid("A gain of a count has no form.")
+        centre, reach = rational_from_proto(gain.centre), rational_from_proto(gain.reach)
+        return CountGain(gain.most, centre, self._form(gain.form), gain.scale, reach, gain.is_loss)
 
     def _form(self, form: query_pb2.AffineForm) -> Affine:
         places, names = list(form.coordinates), self._coordinates

@@ -14,9 +14,12 @@ from dpcore.predicates.expressions import (
     And,
     AtLeast,
     Clipped,
+    CountDeviance,
+    CountGain,
     Equals,
     Flag,
     FormCoordinates,
+    LabelExposure,
     NonNegative,
     Not,
     Or,
@@ -164,11 +167,13 @@ def columns(
         waiting += node.children()
         if isinstance(node, Flag | Equals | AtLeast | Above):
             found.add(own[node.feature])
-        elif isinstance(node, NonNegative | Clipped):
+        elif isinstance(node, NonNegative | Clipped | CountGain):
             found.update(*(coordinates.columns(name) for name, _ in node.form.weights))
+        if isinstance(node, LabelExposure | CountDeviance):
+            found.update(schema.label.columns)
         elif node.labelled and not node.children():
             found.add(schema.label.column)
-    return tuple(column for column in dict.fromkeys((*own.values(), schema.label.column)) if column in found)
+    return tuple(column for column in dict.fromkeys((*own.values(), *schema.label.columns)) if column in found)
 
 
 # Everything that a signed query says, for the people who decide on it: what is shown is what its digest binds.

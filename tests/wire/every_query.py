@@ -194,7 +194,10 @@ def every_query(world: World) -> dict[str, Query]:
         "statistic": StatisticQuery(about, OF_NUMBERS, GaussianShares(7000)),
         "gradient": NumberGradientQuery("squared", tuple(range(D)), Fraction(1, 2), 1 << 20),
     }
+    gains = ('gain((3 * z["age"] - 1) / 4, 0.5, 2, 9)', 'loss((3 * z["age"]) / 5, 1/3, 2, 12)')
+    terms = ("y.exposure", "count(7)", "deviance(-1.5, 20)", *gains)
     counts = {
+        "statistic": StatisticQuery(tuple(map(parse, terms)), OF_COUNTS, GaussianShares(7000)),
         "moments": NumberMomentsQuery(CLIP, 77, 1 << 20, OVER.coding),
         "gradient": NumberGradientQuery("poisson", tuple(range(D)), Fraction(1, 2), 1 << 20, None, OVER.coding),
     }
