@@ -21,7 +21,7 @@ from dpcore.records.features import (
 )
 from dpcore.records.schema import Schema
 from learner.pipelines import RULES, exported_terms, steps_of
-from learner.scoring import Scoring
+from learner.scoring_base import Scoring
 from learner.uncertainty import (
     Calibration,
     ClassCalibration,
@@ -186,8 +186,9 @@ def to_original_units(model: ExportedModel) -> dict[str, Any]:
     handled.
 
     A model with a feature map has `terms` instead (learner.pipelines); the format version is then 2. One of several
-    classes has `scores`, each with its intercept and what features or terms add to it; the version is then 3. One of a
-    number, a count or a time has `prediction`, which says what the score says; the version is then 4.
+    classes has `scores`, each with its intercept and what features or terms add to it; the version is then 3.
+
+    One of a number, a count or a time has `prediction`, which says what the score says; the version is then 4.
 
     Raises ModelError if a weight per unit exceeds the range of a double, or knots coincide in the units of a column.
     """

@@ -25,7 +25,8 @@ from learner import export, model_views
 from learner.hazard_models import HazardErrors, hazard_errors, ranked_ratios
 from learner.measured_models import MeasuredErrors, Ratio, measured_errors, ratios_of
 from learner.score_parts import Explanation, LinearScore, explain
-from learner.scoring import Scoring, scoring_of
+from learner.scoring import scoring_of
+from learner.scoring_base import Scoring
 from learner.uncertainty import (
     Calibration,
     ClassCalibration,

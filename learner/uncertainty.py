@@ -24,7 +24,8 @@ from dpcore.errors import ModelError, ShapeError
 from dpcore.estimators.errors_of_weights import MEASURABLE, PRIOR_DEVIATION
 from dpcore.records.schema import Schema
 from learner.estimators import OTHER_SCORES
-from learner.scoring import OneScore, ScoreOfEachClass, Scoring
+from learner.scoring import OneScore, ScoreOfEachClass
+from learner.scoring_base import Scoring
 
 if TYPE_CHECKING:
     from dpcore.evaluation.class_evaluation import ClassEvaluation

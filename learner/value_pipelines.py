@@ -10,7 +10,7 @@ give counts divided by it, and the exposures as `sample_weight`.
 """
 
 import math
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,10 @@ from sklearn.linear_model import LinearRegression, PoissonRegressor
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.hazard_scores import restricted_means, survival
 from dpcore.records.features import Count, EventTime, Number
-from learner.export import ExportedModel
 from learner.pipelines import steps_of
+
+if TYPE_CHECKING:
+    from learner.export import ExportedModel
 
 Weights = NDArray[np.float64]
 
@@ -62,7 +64,7 @@ class HazardRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # u
         return hasattr(self, "coef_")
 
 
-def steps_of_values(model: ExportedModel, width: int) -> list[tuple[str, Any]]:
+def steps_of_values(model: "ExportedModel", width: int) -> list[tuple[str, Any]]:
     """The steps after `encode`, by name. width: coordinates of an encoded row without the bias."""
     theta, weighted = model.theta[np.newaxis], _Weighted()
     steps: list[tuple[str, Any]] = []
@@ -83,7 +85,7 @@ class _Weighted:
     n_features_in_: int
 
 
-def _regressor(model: ExportedModel, coefficients: Weights, intercept: float) -> Any:
+def _regressor(model: "ExportedModel", coefficients: Weights, intercept: float) -> Any:
     label = model.schema.label
     if isinstance(label, EventTime):
         assert model.log_hazards is not None, "a model of a time to an event has them"

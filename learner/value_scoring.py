@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, SchemaError
 from dpcore.records.features import Count, EventTime, Number, Target
-from learner.scoring import Scoring
+from learner.scoring_base import Floats, Scoring
 
 if TYPE_CHECKING:
     from dpcore.estimators.oracle import StatisticOracle
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from dpcore.predicates.expressions import Predicate
     from learner.model import Errors, Model
 
-Floats = NDArray[np.float64]
 _LARGEST_LOG = 700.0
 
 
@@ -141,7 +140,10 @@ class ScoreOfNumber(ScoreOfValue):
         logarithm = "the logarithm of " if isinstance(self.label, Number) and self.label.log else ""
         return f"says from the sum, the score, where {logarithm}{self.label.column} is between its bounds, -1 and 1"
 
-    effect: ClassVar[str] = "in the label's units"
+    @property
+    def effect(self) -> str:
+        """What `effect_of` is."""
+        return "factor" if self.multiplies else "in the label's units"
 
     def effect_of(self, value: float) -> float:
         """What an addition to the score adds to the prediction; of logarithms, what it multiplies it by."""
@@ -192,8 +194,10 @@ class ScoreOfCount(ScoreOfValue):
         over = "" if self.label.exposure is None else f" for an exposure ({self.label.exposure}) of 1"
         return f"says the rate of {self.label.column}{over}, which is the exponential of the sum, the score"
 
-    effect: ClassVar[str] = "rate ratio"
-    multiplies: ClassVar[bool] = True
+    @property
+    def effect(self) -> str:
+        """What `effect_of` is."""
+        return "rate ratio"
 
     def effect_of(self, value: float) -> float:
         """The rate ratio."""
@@ -239,8 +243,10 @@ class ScoreOfTime(ScoreOfValue):
             "record of zeros: the exponential of the score"
         )
 
-    effect: ClassVar[str] = "hazard ratio"
-    multiplies: ClassVar[bool] = True
+    @property
+    def effect(self) -> str:
+        """What `effect_of` is."""
+        return "hazard ratio"
 
     def effect_of(self, value: float) -> float:
         """The hazard ratio."""
@@ -263,8 +269,9 @@ class ScoreOfTime(ScoreOfValue):
         from dpcore.evaluation.event_evaluation import evaluate_times  # noqa: PLC0415  (slow to import)
 
         assert model.log_hazards is not None, "a model of a time to an event has them"
-        known = {"unseen": unseen, "feature_map": model.feature_map}
-        return evaluate_times(model.theta, model.log_hazards, oracle, options, **known)
+        return evaluate_times(
+            model.theta, model.log_hazards, oracle, options, unseen=unseen, feature_map=model.feature_map
+        )
 
     def batches(self, model: "Model", options: "EvaluationOptions") -> tuple["PlannedBatch", ...]:
         """Two."""

@@ -5,20 +5,24 @@ With the score s = theta . x, the logarithm of the predicted rate, e the exposur
     gain       G = sum y (s - c) - e (exp(s) - exp(c))
     deviance   D = sum y log(y / (e exp(c))) - y + e exp(c)
 
-are asked for as predicates (dpcore.predicates.count_terms). Scores are clipped to [c - reach, c + reach], a range that
-a first release finds, and counts above twice the largest that it finds count as that: both are part of what is
-measured. With Y = sum y, E = sum e and r = Y / E, the best rate that is
-the same for all rows, both sums exceed those for log r in place of c by
+are asked for as predicates (dpcore.predicates.count_terms).
+
+Scores are clipped to [c - reach, c + reach], which has all but a hundredth of what a first release finds. Counts above
+twice what all but a hundredth of them are below count as that. Both are part of what is measured.
+
+With Y = sum y, E = sum e and r = Y / E, the best rate that is the same for all rows, both sums exceed those for log r
+in place of c by
 
     k = Y (log r - c) - Y + E exp(c) >= 0,
 
 so the share of the deviance that the model explains is (G - k) / (D - k). A third release has the rates of bins of
 scores.
 
-**Intervals** are for the noise, on these rows. Y and E are each within their noise with a quarter of the failure, so
-k, which is convex in (Y, E), is within a range. For each k of it, a share s is in the interval if the noise of
-G - k - s (D - k) may be as large as that, with half of the failure (Fieller, J. R. Stat. Soc. B 16, 1954). No interval
-for new rows is stated: single counts may be as large as the schema allows, so a bound for their mean would
+**Intervals** are for the noise, on these rows. Y and E are each within their noise with a quarter of the failure, so k,
+which is convex in (Y, E), is within a range. For each k of it, a share s is in the interval if the noise of
+G - k - s (D - k) may be as large as that, with half of the failure (Fieller, J. R. Stat. Soc. B 16, 1954).
+
+No interval for new rows is stated: single counts may be as large as the schema allows, so a bound for their mean would
 say nothing.
 """
 
@@ -27,6 +31,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -62,6 +67,8 @@ from dpcore.statistics.accuracy import Estimates
 
 _OF_TERMS = Fraction(5, 7)
 """The part that gain and deviance have of the budget that is left after the first release."""
+_TAILS = 0.01
+"""Of scores, and of counts: few rows are beyond, and each may add more to a sum than all others."""
 _BEYOND = LARGEST_LOG / 4
 """Scores beyond this are no logarithms of rates of counts up to a million over exposures from 1e-9."""
 
@@ -153,7 +160,7 @@ class _Asked:
         cls, theta: ArrayLike, schema: Schema, where: Located, most: int, bins: int, feature_map: FeatureMap | None
     ) -> "_Asked":
         label = cast("Count", schema.label)
-        low, high = (min(max(end, -_BEYOND), _BEYOND) for end in where.ends)
+        low, high = (min(max(end, -_BEYOND), _BEYOND) for end in where.between(_TAILS))
         if high - low < 1e-6:
             raise ConfigurationError(
                 f"the model's scores are beyond {_BEYOND:g}, so its rates are none of counts: train again"
@@ -278,11 +285,11 @@ def _count_cells(schema: Schema) -> tuple[list[int], tuple[Predicate, ...]]:
 
 
 def _largest(counted: Vector, starts: Sequence[int], upper: int) -> int:
-    """Twice the end of the last cell that has rows, as far as the noise tells; `upper` if none has."""
-    filled = np.flatnonzero(counted > 0.0)
-    if not len(filled) or filled[-1] + 1 >= len(starts):
+    """Twice the end of the first cell that all but the tail are at or below; `upper` if the noise hides all."""
+    if not counted.sum():
         return upper
-    return min(2 * (starts[filled[-1] + 1] - 1) or 2, upper)
+    last = int(np.argmax(np.cumsum(counted) >= (1.0 - _TAILS) * counted.sum()))
+    return upper if last + 1 >= len(starts) else min(2 * (starts[last + 1] - 1) or 2, upper)
 
 
 def _sums(estimates: Estimates) -> tuple[Vector, CellNoise, float]:
@@ -363,7 +370,7 @@ def _explained(asked: _Asked, estimates: Estimates, counts: Bounded, over: Bound
     crosses = counts.lower <= mean * over.upper and counts.upper >= mean * over.lower
     reach = noise.reach(1, failure)
 
-    def beyond(share: float, excess: float) -> float:
+    def beyond(excess: float, share: float) -> float:
         """How far the counts are from this share, less how far noise and rounding may have moved them."""
         off = abs(gain - excess - share * (spread - excess))
         of_noise = reach * math.hypot(math.sqrt(2.0) * bound, share * deviance)
@@ -375,7 +382,7 @@ def _explained(asked: _Asked, estimates: Estimates, counts: Bounded, over: Bound
         if spread - excess <= (reach + rounded) * deviance:
             return None
         estimate = (gain - excess) / (spread - excess)
-        ends += [_zero(lambda share, excess=excess: beyond(share, excess), estimate, side) for side in (-1.0, 1.0)]
+        ends += [_zero(partial(beyond, excess), estimate, side) for side in (-1.0, 1.0)]
     return Bounded((gain - best) / (spread - best), min(ends), min(max(ends), 1.0))
 
 

@@ -230,7 +230,7 @@ def _form(bins: int, intervals: int, ties: float | None) -> Matrix:
     pairs = (is_event[:, np.newaxis] & (interval > interval[:, np.newaxis])).astype(np.float64)
     order = np.ones((bins, bins)) if ties is None else np.tril(np.ones((bins, bins)), -1) + ties * np.eye(bins)
     # Entry (row of the event, later row): a higher score is an earlier event.
-    return np.kron(order, pairs)
+    return np.asarray(np.kron(order, pairs), dtype=np.float64)
 
 
 def _concordance(histogram: Matrix, noise: CellNoise, failure: float) -> Bounded | None:

@@ -31,11 +31,12 @@ class Located:
     found: bool
     """Whether the noise hides less than all."""
 
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The least and the largest score that a cell with rows has."""
-        filled = np.flatnonzero(self.rows > 0.0)
-        return float(self.grid[filled[0]]), float(self.grid[filled[-1] + 1])
+    def between(self, tails: float) -> tuple[float, float]:
+        """The ends of cells that have all but this share of the rows, half of it on either side."""
+        below = np.cumsum(self.rows) / self.rows.sum()
+        first = int(np.argmax(below > tails / 2.0))
+        last = int(np.argmax(below >= 1.0 - tails / 2.0))
+        return float(self.grid[first]), float(self.grid[last + 1])
 
     def quantiles(self, levels: Vector) -> Vector:
         """The scores at these levels, taken as even within a cell; increasing, fewer where levels have one score."""

@@ -12,6 +12,7 @@ from dpcore.numbers.rationals import rounded_up
 from learner.composition import EpsilonCurve, Point
 from learner.estimators import FROM_RELEASES
 from learner.report import sentences
+from learner.report.coefficients import APPROXIMATE
 from learner.report.gathering import MOST_PREDICATES, Report
 from learner.report.measured import Measured
 from learner.report.pictures import Drawn, drawing
@@ -92,6 +93,7 @@ def document(report: Report) -> Document:
         "plots": [(curve, epsilon_plot(curve), curve_words(curve)) for curve in report.curves],
         "measured": [(each, *_quality(report, each)) for each in report.measured],
         "effect": report.model.scoring.effect if report.model is not None else "",
+        "effect_note": APPROXIMATE if report.model is not None and report.model.log_hazards is not None else "",
         "shapes": report.shapes,
         "most_shapes": MOST_RANKED_OF_CLASS if several else MOST_RANKED,
         "shape_plots": [

@@ -11,6 +11,7 @@ from dpcore.evaluation.event_evaluation import EventEvaluation, RiskGroup
 from dpcore.evaluation.intervals import Bounded
 from dpcore.evaluation.measured_evaluation import MeasuredEvaluation
 from dpcore.numbers.rationals import lower_percent, rounded_up
+from dpcore.records.features import Number
 from learner.measured_models import MeasuredValues, ValueBin
 from learner.model import Model
 from learner.report.measured import Measured
@@ -131,7 +132,9 @@ def _of_values(model: Model, figures: MeasuredValues, about: tuple[str, ...], wh
             ("Mean absolute error, in the label's units", _figure(errors.absolute_error)),
         ),
     )
-    head = ("Predicted", "Rows", f"Mean predicted {what}", f"Mean observed {what}")
+    label = model.schema.label
+    mean = "Geometric mean" if isinstance(label, Number) and label.log else "Mean"
+    head = ("Predicted", "Rows", f"{mean}, predicted {what}", f"{mean}, observed {what}")
     rows = tuple(
         (
             _range(each),
@@ -159,7 +162,7 @@ def _of_counts(model: Model, figures: CountEvaluation, about: tuple[str, ...], w
         (("Explained deviance", *_span(figures.explained)), ("Mean rate", *_span(figures.rate))),
         "The explained deviance is beside the best rate that is the same for all rows: 0 is as good as that, 1 is "
         f"without error. Predictions are clipped to rates from {_figure(figures.least_rate)} to "
-        f"{_figure(figures.largest_rate)}. Intervals hold with a probability of at least "
+        f"{_figure(figures.largest_rate)}, and counts to {figures.most}. Intervals hold with a probability of at least "
         f"{lower_percent(figures.confidence, 1)} %, over the noise: the deviance's, and all rates together.",
     )
     rows = tuple((_range(each), f"about {max(each.rows, 0.0):.0f}", *_span(each.observed)) for each in figures.bins)
@@ -245,7 +248,7 @@ def _names(figures: EventEvaluation) -> tuple[str, ...]:
 
 def _at(group: RiskGroup, place: int) -> tuple[str, str]:
     observed = group.observed[place] if place < len(group.observed) else None
-    return _share(group.predicted[place]), " in ".join(_span(observed)) if observed is not None else NOT_MEASURED
+    return _share(group.predicted[place]), NOT_MEASURED if observed is None else "{} ({})".format(*_span(observed))
 
 
 def _curves(model: Model, figures: EventEvaluation, where: str) -> tuple[tuple[Plot, str], ...]:

@@ -190,9 +190,10 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
 
     Of several classes it asks one batch, the rows of each class by predicted class, and prints what is right of each
     class's rows and predictions. --calibrated then gives each predicted class the probabilities of all classes.
-    Of a number it asks for moments, at a --delta, and prints R^2. Of a count it asks three batches, and prints the
-    explained deviance, and observed beside predicted rates. Of a time to an event it asks two, and prints concordance
-    and the Brier score at each end of an interval.
+    Of a number it asks for moments, at a --delta, and prints R^2.
+
+    Of a count it asks three batches, and prints the explained deviance, and observed beside predicted rates. Of a time
+    to an event it asks two, and prints concordance and the Brier score at each end of an interval.
     """
     from dpcore.errors import ConfigurationError
     from dpcore.records.held_back import HeldBack, Part
