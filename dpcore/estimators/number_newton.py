@@ -21,7 +21,7 @@ from fractions import Fraction
 import numpy as np
 
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
-from dpcore.estimators.least_squares import residuals, solve
+from dpcore.estimators.least_squares import USUAL_SHRINKAGE, residuals, solve
 from dpcore.estimators.oracle import GradientEstimate, NumberOracle
 from dpcore.estimators.whitened_rounds import Seen, Whitening, bounded_step, clip_of, root
 from dpcore.numbers.fixed_point import Matrix, Vector
@@ -77,7 +77,8 @@ def learn(oracle: NumberOracle, settings: NumberSettings, norm_bound: Fraction |
     if not oracle.schema.bias:
         raise ConfigurationError("a regression needs an intercept: set bias = true in the schema")
     moments = oracle.number_moments(part=settings.moments_part, norm_bound=norm_bound)
-    start = solve(moments, settings.shrinkage)
+    # More than in the basis: what the rounds start from must not be worse than no slopes.
+    start = solve(moments, max(settings.shrinkage, USUAL_SHRINKAGE))
     variance, r2 = residuals(moments, start)
     if isinstance(label, Count):
         learned, rounds, refusal = _Counts(oracle, settings, moments, label).learn(start, variance)
