@@ -31,6 +31,7 @@ from benchmarks import (
     processes,
     rado_kernel,
     record_level,
+    regressions,
     scaling,
     startup,
     unseen_tables,
@@ -66,6 +67,7 @@ BENCHMARKS = {
     "private_curves": private_curves,
     "unseen_tables": unseen_tables,
     "wide_bounds": wide_bounds,
+    "regressions": regressions,
     "interval_coverage": interval_coverage,
 }
 QUICK = (
@@ -96,6 +98,7 @@ SCIENCE = (
     "private_curves",
     "unseen_tables",
     "wide_bounds",
+    "regressions",
     "interval_coverage",
     "predicates",
     "parity",

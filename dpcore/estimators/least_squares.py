@@ -24,8 +24,8 @@ from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.rados.distribution import NumberMoments
 
 USUAL_SHRINKAGE = 5.0
-"""Chosen on cps1988, diamonds, surveys, wine_white and abalone at epsilon 0.3 and 1. With 0.8, that of classifiers, R^2 is
-up to 0.7 lower where noise is large, and 0.002 higher where it is small."""
+"""Chosen on six tables at epsilon 0.3 and 1. With 0.8, that of classifiers, R^2 is up to 0.7 lower where noise is
+large, and 0.002 higher where it is small."""
 
 _LEAST = 1e-9
 """Of variances, so that none is negative or zero."""
@@ -82,7 +82,7 @@ class LinearRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]  # u
 class LeastSquares(LinearRegressor):
     """Least squares from noisy moments; the module's docstring describes it.
 
-    shrinkage: at least 0; how much eigenvalues are raised, in units of what noise explains, by default `USUAL_SHRINKAGE`.
+    shrinkage: at least 0; how much eigenvalues are raised, in units of what noise explains.
 
     After `fit_moments`: `theta_` (d,) over the schema's coordinates, which predicts t; `residual_variance_` of t and
     `r2_`, the share of t's variance that is explained, both with noise.

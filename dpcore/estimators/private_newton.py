@@ -77,7 +77,7 @@ error is half a point to a point larger."""
 USUAL_OF_NUMBERS = Settings(0.5, 1.5, 1.6)
 """Of numbers, measured on cps1988 and diamonds."""
 
-USUAL_OF_COUNTS = Settings(0.5, 2.5, 8.0)
+USUAL_OF_COUNTS = Settings(0.5, 2.0, 8.0)
 """Measured on randhie: a few counts are far above the others, so that clipping moves slopes more than noise does."""
 
 _ROOM_OF_CLASSES = Fraction(3, 10)
@@ -90,7 +90,7 @@ class PrivateNewton(LinearClassifier):
     - rounds: at least 2. moments_part: the part of the budget's squared mu for the first release, by default 0.25, of
       several classes 0.4, of numbers and counts 0.5; the others share the rest equally.
     - clip: C over the root mean square of |z|, by default 0.25, of several classes 0.7; of numbers and counts also over
-      the root of the residual variance, 1.5 and 2.5. shrinkage: as in `MomentsDiscriminant`, by default 0.8, of several
+      the root of the residual variance, 1.5 and 2. shrinkage: as in `MomentsDiscriminant`, by default 0.8, of several
       classes 0.5, of numbers 1.6, of counts 8.
     - norm_bound: the clipping norm R of the moments; None is `roomy_norm` of the schema, and no clipping in `fit`.
       Results hardly change for values up to 1.4 times larger or smaller. Of several classes None is less roomy.
