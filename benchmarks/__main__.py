@@ -34,6 +34,7 @@ from benchmarks import (
     regressions,
     scaling,
     startup,
+    survival_tables,
     unseen_tables,
     wide_bounds,
 )
@@ -68,6 +69,7 @@ BENCHMARKS = {
     "unseen_tables": unseen_tables,
     "wide_bounds": wide_bounds,
     "regressions": regressions,
+    "survival_tables": survival_tables,
     "interval_coverage": interval_coverage,
 }
 QUICK = (
@@ -99,6 +101,7 @@ SCIENCE = (
     "unseen_tables",
     "wide_bounds",
     "regressions",
+    "survival_tables",
     "interval_coverage",
     "predicates",
     "parity",
