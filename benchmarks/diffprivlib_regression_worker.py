@@ -1,6 +1,6 @@
 """Run by regressions in diffprivlib's own environment: `python diffprivlib_regression_worker.py JOB.npz`, JSON out.
 
-The job: folds, epsilons, draws, and for each fold train (rows without the bias) and labels, all in [-1, 1]. Printed: the
+The job: folds, epsilons, draws, and for each fold train (rows without the bias) and labels, in [-1, 1]. Printed: the
 weights, the bias last, as nested lists [epsilon][fold][draw].
 """
 
