@@ -263,6 +263,11 @@ def run(*, everything: bool = False) -> Report:
             start = time.perf_counter()
             found.append(measured(name, folds, draws, with_diffprivlib=with_diffprivlib))
             print(f"  {name}: {time.perf_counter() - start:.1f} s", file=sys.stderr)
+    return reported(found, folds, draws, notes)
+
+
+def reported(found: list[Found], folds: int, draws: int, notes: list[str]) -> Report:
+    """The results of these tables."""
     return Report(
         "regressions",
         (__doc__ or "").partition("\n")[0],
