@@ -22,6 +22,7 @@ from benchmarks import (
     interval_coverage,
     leaks,
     learners,
+    million_rows,
     paper_tables,
     parity,
     predicates,
@@ -34,6 +35,7 @@ from benchmarks import (
     regressions,
     scaling,
     startup,
+    survival_tables,
     unseen_tables,
     wide_bounds,
 )
@@ -49,6 +51,7 @@ BENCHMARKS = {
     "data_sources": data_sources,
     "federated_run": federated_run,
     "curves_run": curves_run,
+    "million_rows": million_rows,
     "scaling": scaling,
     "processes": processes,
     "startup": startup,
@@ -68,6 +71,7 @@ BENCHMARKS = {
     "unseen_tables": unseen_tables,
     "wide_bounds": wide_bounds,
     "regressions": regressions,
+    "survival_tables": survival_tables,
     "interval_coverage": interval_coverage,
 }
 QUICK = (
@@ -77,6 +81,7 @@ QUICK = (
     "data_sources",
     "federated_run",
     "curves_run",
+    "million_rows",
     "scaling",
     "processes",
     "startup",
@@ -99,6 +104,7 @@ SCIENCE = (
     "unseen_tables",
     "wide_bounds",
     "regressions",
+    "survival_tables",
     "interval_coverage",
     "predicates",
     "parity",

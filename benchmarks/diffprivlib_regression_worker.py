@@ -1,7 +1,7 @@
 """Run by regressions in diffprivlib's own environment: `python diffprivlib_regression_worker.py JOB.npz`, JSON out.
 
-The job: train (rows without the bias, in [-1, 1]), labels (in [-1, 1]), epsilon, draws. Printed: for each draw the
-weights, the bias last.
+The job: folds, epsilons, draws, and for each fold train (rows without the bias) and labels, in [-1, 1]. Printed: the
+weights, the bias last, as nested lists [epsilon][fold][draw].
 """
 
 import json
@@ -15,14 +15,19 @@ from diffprivlib.models import LinearRegression
 def main() -> None:
     warnings.simplefilter("ignore")
     job = np.load(sys.argv[1])
-    print(json.dumps([_weights(job, seed) for seed in range(int(job["draws"]))]))
+    found = [
+        [
+            [_weights(job, float(epsilon), fold, seed) for seed in range(int(job["draws"]))]
+            for fold in range(job["folds"])
+        ]
+        for epsilon in job["epsilons"]
+    ]
+    print(json.dumps(found))
 
 
-def _weights(job: "np.lib.npyio.NpzFile", seed: int) -> list[float]:
-    model = LinearRegression(
-        epsilon=float(job["epsilon"]), bounds_X=(-1.0, 1.0), bounds_y=(-1.0, 1.0), random_state=seed
-    )
-    model.fit(job["train"], job["labels"])
+def _weights(job: "np.lib.npyio.NpzFile", epsilon: float, fold: int, seed: int) -> list[float]:
+    model = LinearRegression(epsilon=epsilon, bounds_X=(-1.0, 1.0), bounds_y=(-1.0, 1.0), random_state=seed)
+    model.fit(job[f"train{fold}"], job[f"labels{fold}"])
     return [*map(float, model.coef_), float(model.intercept_)]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,16 +38,12 @@ def adassp(split: MeasuredSplit, epsilon: float, delta: float, draws: int, seed:
     return [learner.theta(epsilon, random) for _ in range(draws)]
 
 
-def diffprivlib(split: MeasuredSplit, epsilon: float, draws: int) -> list[Vector]:
-    """Weights of its LinearRegression, (d,), for pure epsilon. Raises UnavailableError."""
-    job = {
-        "train": split.train[:, :-1],
-        "labels": split.scaled(split.train_labels),
-        "epsilon": epsilon,
-        "draws": draws,
-    }
-    found = work(diffprivlib_python(), "diffprivlib_regression_worker.py", job)
-    return [np.array(theta) for theta in found]
+def diffprivlib(splits: list[MeasuredSplit], epsilons: tuple[float, ...], draws: int) -> NDArray[np.float64]:
+    """Weights of its LinearRegression for pure epsilon, (epsilons, folds, draws, d). Raises UnavailableError."""
+    job: dict[str, Any] = {"folds": len(splits), "epsilons": epsilons, "draws": draws}
+    for fold, split in enumerate(splits):
+        job |= {f"train{fold}": split.train[:, :-1], f"labels{fold}": split.scaled(split.train_labels)}
+    return np.array(work(diffprivlib_python(), "diffprivlib_regression_worker.py", job))
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ class DescentSetting:
     clip: float
 
 
-DESCENTS = tuple(DescentSetting(steps, clip) for steps in (40, 160, 640) for clip in (0.3, 1.0, 3.0))
+DESCENTS = tuple(DescentSetting(steps, clip) for steps in (100, 400) for clip in (0.3, 1.0, 3.0))
 
 
 def noisy_descent(

@@ -2,7 +2,7 @@
 
 Unit of privacy: one record, replaced, delta = 1e-6, the learner alone. Ours: `PrivateNewton` (8 rounds) and
 `LeastSquares` (one release), federated over four parties, all releases counted. Compared with methods of a curator who
-is trusted with every row: AdaSSP, noisy gradient descent with the best of nine settings by test error, diffprivlib's
+is trusted with every row: AdaSSP, noisy gradient descent with the best of six settings by test error, diffprivlib's
 LinearRegression (pure epsilon), and least squares or Poisson regression without privacy. Of numbers R^2 is measured, on
 the scale that is learned; of counts the explained share of the Poisson deviance. The rows of a person stay together.
 
@@ -11,7 +11,7 @@ Settings were chosen on all tables but those that are marked as not seen.
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -26,7 +26,7 @@ from benchmarks.measured_tables import RULES, MeasuredSplit, read_measured
 from benchmarks.measuring import Measure, Report, Table, Target, require
 from benchmarks.private_erm import GRADIENT_BITS, PartiesOracle
 from benchmarks.private_peers import PINS, Vector, diffprivlib_python
-from benchmarks.record_level import DELTA, FRACTION_BITS, TUNING_FOLDS
+from benchmarks.record_level import DELTA, FRACTION_BITS
 from benchmarks.regression_peers import adassp, best_descent, diffprivlib, pooled
 from dpcore.accounting.noise_shares import gradient_squared, number_moments_squared
 from dpcore.estimators.least_squares import LeastSquares
@@ -48,6 +48,7 @@ EPSILONS, STATED_EPSILON = (1.0, 0.3), 1.0
 PARTIES, DRAWS, QUICK_DRAWS = 4, 5, 2
 FOLDS, QUICK_FOLDS = 5, 3
 QUICK_SETS = ("cps1988", "wine_white")
+TUNING_FOLDS = 1
 # Of R^2 below no privacy, in every draw: with this many training rows or more, and with 5,000 at epsilon 1.
 WITHIN, ROWS_FOR_WITHIN = 0.005, 15_000
 WITHIN_FEW, FEW_ROWS = 0.02, 5_000
@@ -210,13 +211,15 @@ def measured(name: str, folds: int, draws: int, *, with_diffprivlib: bool) -> Fo
     splits = table.folds(folds)
     free = np.array([[explained(split, pooled(split)) for split in splits]])
     found: dict[float, dict[str, Explained]] = {}
-    for epsilon in EPSILONS:
+    theirs = diffprivlib(splits, EPSILONS, draws) if with_diffprivlib and not splits[0].is_count else None
+    for place, epsilon in enumerate(EPSILONS):
         ways = (OURS,) if splits[0].is_count else (OURS, ONE_RELEASE)
         of = found[epsilon] = {way: _drawn(way, splits, epsilon, draws) for way in ways}
         if not splits[0].is_count:
-            of[ADASSP] = _peers(splits, lambda split, fold, e=epsilon: adassp(split, e, DELTA, draws, fold))  # type: ignore[misc]
-            if with_diffprivlib:
-                of[DIFFPRIVLIB] = _peers(splits, lambda split, _fold, e=epsilon: diffprivlib(split, e, draws))  # type: ignore[misc]
+            drawn = [adassp(split, epsilon, DELTA, draws, fold) for fold, split in enumerate(splits)]
+            of[ADASSP] = _of_draws(splits, drawn)
+            if theirs is not None:
+                of[DIFFPRIVLIB] = _of_draws(splits, theirs[place])
         of[DESCENT] = best_descent(splits, epsilon, DELTA, explained, TUNING_FOLDS)[np.newaxis]
         of[NO_PRIVACY] = free
     rows, d = splits[0].train.shape
@@ -232,8 +235,9 @@ def _drawn(way: str, splits: list[MeasuredSplit], epsilon: float, draws: int) ->
     )
 
 
-def _peers(splits: list[MeasuredSplit], learn: Callable[[MeasuredSplit, int], list[Vector]]) -> Explained:
-    return np.array([[explained(split, theta) for theta in learn(split, fold)] for fold, split in enumerate(splits)]).T
+def _of_draws(splits: list[MeasuredSplit], thetas: Iterable[Iterable[Vector]]) -> Explained:
+    """thetas: for each fold those of the draws."""
+    return np.array([[explained(split, theta) for theta in of] for split, of in zip(splits, thetas, strict=True)]).T
 
 
 def run(*, everything: bool = False) -> Report:
@@ -259,6 +263,11 @@ def run(*, everything: bool = False) -> Report:
             start = time.perf_counter()
             found.append(measured(name, folds, draws, with_diffprivlib=with_diffprivlib))
             print(f"  {name}: {time.perf_counter() - start:.1f} s", file=sys.stderr)
+    return reported(found, folds, draws, notes)
+
+
+def reported(found: list[Found], folds: int, draws: int, notes: list[str]) -> Report:
+    """The results of these tables."""
     return Report(
         "regressions",
         (__doc__ or "").partition("\n")[0],
