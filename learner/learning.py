@@ -6,7 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from dpcore.declared import declarations
+from dpcore.declared import declarations, whole
 from dpcore.errors import ConfigurationError
 from dpcore.evaluation.measured_evaluation import MeasuredEvaluation, evaluate_numbers
 from dpcore.evaluation.options import EvaluationOptions
@@ -87,7 +87,7 @@ class LearningFederation(InquiringFederation):
         if epsilon is None:
             raise ConfigurationError("a training asks the parties: give the epsilon of all its answers, epsilon=1")
         budget = exact(epsilon, "epsilon"), exact(delta, "delta")
-        chosen = options | ({} if rounds is None else {"rounds": rounds})
+        chosen, adaptive = options | ({} if rounds is None else {"rounds": rounds}), whole(adaptive)
         made, start, share = make_estimator(estimator, **chosen), None, _left_out(federation)
         if hold_back is not None:
             if federation.held_back is not None:
@@ -146,7 +146,7 @@ class LearningFederation(InquiringFederation):
             federation = federation.hold_back(model.held_back)[1]
         if asks_moments(model):
             return evaluate_numbers(model.theta, federation.within(epsilon, USUAL_DELTA if delta is None else delta))
-        pieces = None if adaptive is None else Adaptive(adaptive, Way.SPLIT)
+        pieces = None if adaptive is None else Adaptive(whole(adaptive), Way.SPLIT)
         oracle = federation.within(epsilon, delta or Fraction(0), pieces)
         found: Evaluation | ClassEvaluation | CountEvaluation | EventEvaluation
         found = model.scoring.evaluate(model, oracle, chosen)

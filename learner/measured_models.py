@@ -1,21 +1,63 @@
 """Models of labels that are numbers or counts, on a table: predictions in the label's units, and how good they are."""
 
+import math
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from dpcore.errors import DataError
+from dpcore.errors import DataError, SchemaError
 from dpcore.evaluation.measured_evaluation import deviance_explained, r_squared
 from dpcore.numbers.fixed_point import ONE, Vector
 from dpcore.records.coding import OFFSET_BITS
 from dpcore.records.encoding import Change, changes, summed
 from dpcore.records.features import Number, measured
-from learner.model import Model
+from learner.report.coefficients import effects
 from radobase.printing import amount
 from radobase.tables.tables import as_source, encoded_blocks, open_table
 
+if TYPE_CHECKING:
+    from learner.model import Model
+
 _WORDS = {"r2": "R^2", "deviance_explained": "explained deviance"}
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as large a prediction is after a change of a column."""
+
+    column: str
+    change: str
+    """In words, of the column's units."""
+    ratio: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    def sentence(self) -> str:
+        """For people."""
+        return f"{self.column}, {self.change}: {self.ratio:.4g} times"
+
+
+def is_of_ratios(model: "Model") -> bool:
+    """Whether equal steps of the score multiply a number or a count: logarithms are learned."""
+    steps = np.diff(model.values(np.array([0.0, 0.5, 1.0])))
+    return not bool(np.isclose(steps[0], steps[1]))
+
+
+def ratios_of(model: "Model") -> tuple[Ratio, ...]:
+    """Those of each change of a column, the furthest from 1 first. Raises SchemaError if effects add up instead."""
+    measured(model.schema.label, "a ratio of predictions")
+    if not is_of_ratios(model):
+        raise SchemaError(
+            f"what columns add to {model.schema.label.column!r} is no ratio: read summary(), or learn its logarithm"
+        )
+    at_zero = float(model.values(np.zeros(1))[0])
+    found = []
+    for column, words, row in effects(model.schema)[int(model.schema.bias) :]:
+        found.append(Ratio(column, words, float(model.values(np.array([row @ model.theta]))[0]) / at_zero))
+    return tuple(sorted(found, key=lambda each: -abs(math.log(each.ratio))))
 
 
 @dataclass(frozen=True)
@@ -45,6 +87,9 @@ class MeasuredErrors:
             f"{amount(self.compared, 'row')} with a label, of {self.rows}"
         )
 
+    def __str__(self) -> str:
+        return self.sentence()
+
 
 @dataclass(frozen=True, eq=False)
 class _Compared:
@@ -58,7 +103,7 @@ class _Compared:
     changes: tuple[Change, ...]
 
 
-def _compared(model: Model, path: Any) -> _Compared:
+def _compared(model: "Model", path: Any) -> _Compared:
     """Raises DataError as radobase.tables.tables does, also if there is no label column, or nothing to compare."""
     label = measured(model.schema.label, "an error of numbers")
     lenient = replace(model.schema, label=label.lenient)
@@ -77,7 +122,7 @@ def _compared(model: Model, path: Any) -> _Compared:
     return _Compared(rows, stored, exposures, scores, changes(lenient, summed(tallies), rows))
 
 
-def measured_errors(model: Model, path: Any) -> MeasuredErrors:
+def measured_errors(model: "Model", path: Any) -> MeasuredErrors:
     """Compare a table's labels with the predictions. A row whose label the schema does not know is not compared.
 
     Raises DataError as radobase.tables.tables does, also if there is no label column, or nothing to compare.
@@ -85,7 +130,7 @@ def measured_errors(model: Model, path: Any) -> MeasuredErrors:
     return _errors(model, _compared(model, path))
 
 
-def _errors(model: Model, found: _Compared) -> MeasuredErrors:
+def _errors(model: "Model", found: _Compared) -> MeasuredErrors:
     label = measured(model.schema.label, "an error of numbers")
     stored, scores, size = found.stored, found.scores, len(found.stored)
     predicted = model.values(scores)
@@ -126,7 +171,7 @@ class MeasuredValues:
         return {**self.errors.to_dict(), "bins": [asdict(each) for each in self.bins]}
 
 
-def measured_values(model: Model, path: Any) -> MeasuredValues:
+def measured_values(model: "Model", path: Any) -> MeasuredValues:
     """`measured_errors` with the rows in bins of predictions. Raises as it does."""
     found = _compared(model, path)
     label = measured(model.schema.label, "an error of numbers")

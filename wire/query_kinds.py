@@ -1,6 +1,7 @@
 """Kinds of queries, feature maps and predicates as messages. Reading one checks it against the schema."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from dpcore.accounting.cohorts import Cohorts
 from dpcore.accounting.local_response import LocalResponse
@@ -397,8 +398,14 @@ def write_kind(kind: AnyKind, message: query_pb2.Query) -> None:
             message.gradient.share_sigma = kind.share_sigma
             if isinstance(kind, HazardGradientQuery):
                 message.gradient.interval_weight = kind.interval_weight
+            message.gradient.class_weights.extend(kind.class_weights)
             if kind.basis is not None:
                 message.gradient.basis.extend([entry for row in kind.basis.entries for entry in row])
+
+
+def has_class_weights(kind: QueryKind) -> bool:
+    """Whether the classes of its label are weighted, which has a feature of its own."""
+    return isinstance(kind, GradientQuery) and bool(kind.class_weights)
 
 
 def has_class_products(kind: QueryKind) -> bool:
@@ -494,6 +501,8 @@ def _read_gradient(message: query_pb2.GradientQuery, d: int, label: Target) -> G
         kind = HazardGradientQuery(*fields, label.coding.intervals, message.interval_weight)
     else:
         kind = GradientQuery(*fields)
+    if message.class_weights:
+        kind = replace(kind, class_weights=tuple(message.class_weights))
     if message.interval_weight and not isinstance(kind, HazardGradientQuery):
         raise WireError(Code.QUERY_INVALID, "Only a gradient of hazards has a weight for intervals.")
     kind.length(d)

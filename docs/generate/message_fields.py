@@ -101,7 +101,7 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
     "LaplaceShare": {"query": "scale shares"},
     "LocalResponse": {"query": "epsilon"},
     "StatisticQuery": {"query": "nodes predicates share_sigma laplace local"},
-    "GradientQuery": {"query": "loss theta clip share_sigma basis interval_weight"},
+    "GradientQuery": {"query": "loss theta clip share_sigma basis interval_weight class_weights"},
     "SealedSeed": {"seed": "party seed"},
     "Binding": {"seed": "seeds commitment", "query": "opening_key"},
     "HeldBack": {"query": "share part pieces piece"},

@@ -171,6 +171,17 @@ def every_query(world: World) -> dict[str, Query]:
         "gradient": ClassGradientQuery("logistic", tuple(range(3 * D)), Fraction(1, 2), 1 << 20, None, 3),
     }
     made |= {f"{name} of classes": _query(world, kind, schema=OF_CLASSES) for name, kind in classes.items()}
+    weighted = (
+        (
+            "two classes",
+            SCHEMA,
+            GradientQuery("logistic", tuple(range(D)), Fraction(1, 2), 1 << 20, class_weights=(2, 5)),
+        ),
+        ("classes", OF_CLASSES, replace(classes["gradient"], class_weights=(3, 1, 1000))),
+    )
+    for words, schema, kind in weighted:
+        features = (Feature.BASE.value, Feature.CLASS_WEIGHTS.value)
+        made[f"gradient with weights of {words}"] = _query(world, kind, schema=schema, features=features)
     made["moments with products of each class"] = _query(
         world,
         replace(classes["moments"], products_of_each_class=True),

@@ -874,6 +874,7 @@ class GradientQuery(google.protobuf.message.Message):
     SHARE_SIGMA_FIELD_NUMBER: builtins.int
     BASIS_FIELD_NUMBER: builtins.int
     INTERVAL_WEIGHT_FIELD_NUMBER: builtins.int
+    CLASS_WEIGHTS_FIELD_NUMBER: builtins.int
     loss: Global___Loss.ValueType
     """The loss."""
     share_sigma: builtins.int
@@ -900,6 +901,13 @@ class GradientQuery(google.protobuf.message.Message):
         edges as they are.
         """
 
+    @property
+    def class_weights(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """With the feature class-weights, how much a record of each class weighs, of two classes the negative one first: 1 to
+        1000, without a common factor, not all alike. A record's clipped gradient is multiplied by that of its class over
+        the largest, and the unit of the total and of share_sigma is divided by the largest. Empty: all weigh the same.
+        """
+
     def __init__(
         self,
         *,
@@ -909,9 +917,10 @@ class GradientQuery(google.protobuf.message.Message):
         share_sigma: builtins.int = ...,
         basis: collections.abc.Iterable[builtins.int] | None = ...,
         interval_weight: builtins.int = ...,
+        class_weights: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["clip", b"clip"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["basis", b"basis", "clip", b"clip", "interval_weight", b"interval_weight", "loss", b"loss", "share_sigma", b"share_sigma", "theta", b"theta"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["basis", b"basis", "class_weights", b"class_weights", "clip", b"clip", "interval_weight", b"interval_weight", "loss", b"loss", "share_sigma", b"share_sigma", "theta", b"theta"]) -> None: ...
 
 Global___GradientQuery: typing_extensions.TypeAlias = GradientQuery
 

@@ -86,7 +86,7 @@ def train(output: Output, options: TrainOptions) -> Result:
         raise ConfigurationError(f"no estimator is called {name!r}; {nearest(name, (*BY_QUERIES, *FROM_RELEASES))}")
     if name not in BY_QUERIES:
         if odd := first_changed(
-            options, (*ASKING, "schema", "rounds", "journal", "hold_back", "adaptive", "start_from")
+            options, (*ASKING, "schema", "rounds", "class_weight", "journal", "hold_back", "adaptive", "start_from")
         ):
             raise ConfigurationError(f"{name} learns from a release and takes no {odd}; leave it out")
         if not options.release:

@@ -24,13 +24,13 @@ from learner.report.page import document
 from learner.report.pictures import usual
 from learner.report.sentences import BESIDE_AVERAGE
 from learner.shapes import every_shapes
+from learner.survival_picture import survival_plot
 from learner.training import fitted, learns, model_of, warning_of
 from radobase.options import named_options
 from radobase.presentation.page import Document
 from radobase.presentation.svg import Drawing, bars
 from radobase.printing import amount
 from radofed import __version__
-from radofed.console.learner.curves import survival_plot
 from radofed.console.learner.queries import AT_ONCE, page_of
 from radofed.console.learner.trainings import Trainings
 from radofed.console.pages import Answer, File, Goto, Shown, Visit
