@@ -31,6 +31,8 @@ napoleon_numpy_docstring = False
 
 html_theme = "pydata_sphinx_theme"
 html_title = "radofed"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 html_show_sphinx = False
 html_show_sourcelink = False
 html_theme_options = {"navbar_end": ["theme-switcher"], "footer_start": ["copyright"], "footer_end": []}
