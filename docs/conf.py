@@ -22,6 +22,7 @@ nb_execution_mode = "off"
 myst_heading_anchors = 4
 
 default_role = "code"
+highlight_language = "none"  # outputs and commands are no Python
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"
