@@ -82,6 +82,7 @@ _WORDS = {
     bool: "true or false",
     str: "a text",
     list: "a list",
+    dict: "numbers by name",
     NoneType: "null",
 }
 # No division by zero, and no exponent.
@@ -185,7 +186,7 @@ def _typed(name: str, option: str, value: Any, parameter: inspect.Parameter) -> 
     Raises ConfigurationError if the value has another type.
     """
     kinds = get_args(parameter.annotation) or (parameter.annotation,)
-    allowed = [list if get_origin(kind) is list else kind for kind in kinds if kind is not Any]
+    allowed = [get_origin(kind) if get_origin(kind) in (list, dict) else kind for kind in kinds if kind is not Any]
     if not allowed or get_origin(parameter.annotation) is Literal:
         allowed = [type(part) for part in allowed] or [object]
     for kind in allowed:

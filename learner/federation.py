@@ -617,10 +617,12 @@ class BudgetedOracle(Inquiring):
         loss: LossName = "logistic",
         basis: Basis | None = None,
         feature_map: FeatureMap | None = None,
+        class_weights: tuple[int, ...] = (),
     ) -> GradientEstimate:
         """See dpcore.estimators.oracle.Oracle."""
         two_classes(self.schema.label, "a gradient at one classifier")
-        return self._gradient(theta, part, {"loss": loss, "clip": clip, "basis": basis, "feature_map": feature_map})
+        options = {"loss": loss, "clip": clip, "basis": basis, "feature_map": feature_map}
+        return self._gradient(theta, part, {**options, "class_weights": class_weights})
 
     def class_gradient(
         self,
@@ -630,10 +632,12 @@ class BudgetedOracle(Inquiring):
         part: Fraction = WHOLE,
         basis: Basis | None = None,
         feature_map: FeatureMap | None = None,
+        class_weights: tuple[int, ...] = (),
     ) -> GradientEstimate:
         """See dpcore.estimators.oracle.ClassOracle."""
         several_classes(self.schema.label, "a gradient for each class")
-        return self._gradient(theta.ravel(), part, {"clip": clip, "basis": basis, "feature_map": feature_map})
+        options = {"clip": clip, "basis": basis, "feature_map": feature_map, "class_weights": class_weights}
+        return self._gradient(theta.ravel(), part, options)
 
     def number_gradient(
         self,
@@ -672,7 +676,7 @@ class BudgetedOracle(Inquiring):
         sigma = kind.shares.deviation(parties)
         return GradientEstimate(
             mean=kind.decode(answer.integers, bits) / rows,
-            deviation=float(np.ldexp(sigma, -(bits + kind.weight_bits))) / rows,
+            deviation=sigma * kind.unit(bits) / rows,
             rows=rows,
         )
 
