@@ -260,9 +260,9 @@ def test_a_model_of_a_number_predicts_in_units_and_says_them(tmp_path):
     assert np.abs(model.predict(NEW) - NEW["age"]).mean() < 5
     assert float(re.search(r"age +for each unit more +[+]([0-9.]+)", model.summary())[1]) == pytest.approx(1, abs=0.15)
     assert found.sentences()
-    for refused in (model.predict_proba, lambda _: model.plot()):
-        with pytest.raises(radofed.RadofedError):
-            refused(NEW)
+    assert "<svg" in model.plot()._repr_html_()
+    with pytest.raises(radofed.RadofedError):
+        model.predict_proba(NEW)
     with pytest.raises(radofed.ConfigurationError, match="give epsilon and delta alone"):
         model.evaluate(asked, epsilon=1, bins=10)
 
@@ -319,8 +319,7 @@ unlisted = "refuse"
     assert re.search(r"age +for each unit more +1[.]0", model.summary())
     assert {each.column: each.ratio for each in model.ratios()}["age"] == pytest.approx(np.exp(0.03), rel=0.03)
     assert "concordance" in str(model.errors(tables["north"]))
-    with pytest.raises(radofed.RadofedError):
-        model.evaluate(asked, epsilon=1)
+    assert model.evaluate(asked, epsilon=1).sentences()
     curves = asked.survival(by="smoker", epsilon=1)
     columns = curves.to_columns()
     assert {len(column) for column in columns.values()} == {len(curves.figures)}
@@ -328,9 +327,9 @@ unlisted = "refuse"
     assert "<svg" in curves.plot()._repr_html_()
     assert "<svg" in curves._repr_html_()
     assert repr(curves) == curves.text
-    for refused in (model.predict_proba, lambda _: model.plot()):
-        with pytest.raises(radofed.RadofedError):
-            refused(NEW)
+    assert "<svg" in model.plot()._repr_html_()
+    with pytest.raises(radofed.RadofedError):
+        model.predict_proba(NEW)
 
 
 def test_a_number_that_is_learned_by_its_logarithm_has_ratios():
