@@ -108,6 +108,16 @@ class ExportedModel(Protocol):
         """What the scores say."""
         ...
 
+    @property
+    def log_odds_offset(self) -> float:
+        """What is added to scores before they can be log odds."""
+        ...
+
+    @property
+    def decision_sentences(self) -> list[str]:
+        """What to know of the scores."""
+        ...
+
 
 def to_sklearn(
     model: ExportedModel, *, classes: Literal["label", "signs"] = "label", unusable: "Unusable" = "refuse"
@@ -184,6 +194,7 @@ def to_original_units(model: ExportedModel) -> dict[str, Any]:
         "release_digest": model.release_digest.hex(),
         "label": {**plain(schema.label), "names": list(model.scoring.texts)},
         "probability": probability_of(model),
+        "decision_in_words": model.decision_sentences,
         "texts": list(schema.texts),
         **(_linear(model) if model.feature_map is None else _mapped(model, model.feature_map)),
         "privacy": model.statement.to_dict(),

@@ -19,6 +19,7 @@ from dpcore.evaluation.evaluation import CalibrationBin, Evaluation
 from dpcore.evaluation.intervals import Interval, Proportion
 from dpcore.evaluation.options import MOST_BINS, EvaluationOptions
 from dpcore.evaluation.scores import RocPoint
+from dpcore.evaluation.thresholds import ThresholdPoint
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import Predicate
 from dpcore.queries.statement import PrivacyStatement
@@ -68,6 +69,10 @@ class _Proportion(_Read):
         return Proportion(self.estimate, Interval(*self.on_rows), new)
 
 
+_UNKNOWN = _Proportion(estimate=0.5, on_rows=[0.0, 1.0], on_distribution=None)
+"""What a file of an earlier version does not say."""
+
+
 class _CalibrationBin(_Read):
     predicted: Ends
     rows: Number
@@ -78,6 +83,16 @@ class _RocPoint(_Read):
     threshold: Number
     false_positive_rate: _Proportion
     true_positive_rate: _Proportion
+
+
+class _ThresholdPoint(_Read):
+    threshold: Number
+    recall: _Proportion
+    precision: _Proportion
+    f1: _Proportion
+
+    def read(self) -> ThresholdPoint:
+        return ThresholdPoint(self.threshold, self.recall.read(), self.precision.read(), self.f1.read())
 
 
 class _Part(_Read):
@@ -118,6 +133,9 @@ class _File(_Asked):
     balanced_accuracy: _Proportion
     calibration: Annotated[list[_CalibrationBin], Field(min_length=2, max_length=_MOST_POINTS)]
     roc: Annotated[list[_RocPoint], Field(min_length=1, max_length=_MOST_POINTS)]
+    positive_share: _Proportion = _UNKNOWN
+    f1: _Proportion = _UNKNOWN
+    thresholds: Annotated[list[_ThresholdPoint], Field(max_length=_MOST_POINTS)] = []
     auc: _Proportion
     auc_half_width: Annotated[Size, Field(le=0.5)] | None = None
     largest_bin: Share | None = None
@@ -157,6 +175,9 @@ class _File(_Asked):
                 RocPoint(each.threshold, each.false_positive_rate.read(), each.true_positive_rate.read())
                 for each in self.roc
             ),
+            positive_share=self.positive_share.read(),
+            f1=self.f1.read(),
+            points=tuple(point.read() for point in self.thresholds),
             auc=auc,
             auc_half_width=min(noise, 0.5) if self.auc_half_width is None else self.auc_half_width,
             largest_bin=max(sizes) / (sum(sizes) or 1.0) if self.largest_bin is None else self.largest_bin,
