@@ -25,7 +25,8 @@ def test_a_simulation_finds_more_of_a_rare_label_with_class_weights():
 
 
 def test_a_plan_with_class_weights_costs_the_same(capsys):
-    asked = ["plan", "--estimator", "newton", "--coordinates", "6", "--rows", "9000", "--parties", "3", "--epsilon", "1"]
+    sizes = ["--coordinates", "6", "--rows", "9000", "--parties", "3"]
+    asked = ["plan", "--estimator", "newton", *sizes, "--epsilon", "1"]
     plans = []
     for weights in ([], ["--class-weight", "positive=5"]):
         assert run([*asked, *weights, "--format", "json"]) == 0

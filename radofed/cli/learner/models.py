@@ -427,7 +427,7 @@ def predict(
     counts, words = scoring.counted(found.labels)
     data: dict[str, Any] = {"rows": rows, "usable": usable, **counts}
     lines = [f"{amount(rows, 'row')}, {rows - usable} of them not usable; {words}"]
-    lines += [change.sentence for change in found.changes]
+    lines += [*loaded.decision_sentences, *(change.sentence for change in found.changes)]
     data["changes"] = [change.to_dict() for change in found.changes]
     if loaded.schema.label.column in open_table(file).columns:
         errors = count_errors(loaded, file)
