@@ -315,7 +315,7 @@ class ScoreOfEachClass(Scoring):
 
         if odd := first_changed(options, ("bins", "scale", "edges_part", "cost")):
             raise ConfigurationError(
-                f"{odd} is about the one score of two classes: leave it out for a label of {self.label.words}"
+                f"{odd} is about bins of the one score of two classes: leave it out for a label of {self.label.words}"
             )
 
     def evaluate(
