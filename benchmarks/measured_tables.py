@@ -169,8 +169,9 @@ def read_measured(name: str, folder: Path = SHARED) -> MeasuredTable:
 
 
 def _stored(label: Number | Count, cells: Sequence[str]) -> NDArray[np.int32]:
-    values = np.array([float(cell) for cell in cells])
+    values: Floats = np.array([float(cell) for cell in cells])
     if isinstance(label, Count):
-        return np.clip(values, 0, label.upper).astype(np.int32)
-    t: Floats = label.scaled(np.clip(values, label.lower, label.upper))
-    return np.rint(t * ONE).astype(np.int32)
+        values = np.clip(values, 0, label.upper)
+    else:
+        values = np.rint(label.scaled(np.clip(values, label.lower, label.upper)) * ONE)
+    return values.astype(np.int32)
