@@ -21,6 +21,7 @@ __all__ = [
     "Cells",
     "EncodedRows",
     "Numbers",
+    "StoredLabels",
     "StoredRows",
     "Tally",
     "Texts",
@@ -64,10 +65,28 @@ class StoredRows:
     labels: Labels
     usable: Mask
     tallies: tuple[Tally, ...]
+    others: tuple["StoredLabels", ...] = ()
+    """Under further labels of the schema. Features are then 0 only in rows that no label makes usable."""
 
     def leave_out(self, rows: Mask) -> None:
         """Make these rows (m,) unusable."""
-        self.features[rows], self.labels[rows], self.usable[rows] = 0, 1, False
+        self.features[rows] = 0
+        for each in self.of_labels:
+            each.labels[rows], each.usable[rows] = 1, False
+
+    @property
+    def of_labels(self) -> "tuple[StoredRows | StoredLabels, ...]":
+        """What is stored under each label, its own first."""
+        return (self, *self.others)
+
+
+@dataclass(frozen=True)
+class StoredLabels:
+    """One of several labels of stored rows: a row may be usable under one label and not under another."""
+
+    labels: Labels
+    usable: Mask
+    tally: Tally
 
 
 def store(features: NDArray[np.float64], out: NDArray[np.int32] | None = None) -> NDArray[np.int32]:
@@ -85,10 +104,14 @@ def store(features: NDArray[np.float64], out: NDArray[np.int32] | None = None) -
     return stored
 
 
-def sources(schema: Schema, *, label: bool) -> tuple[WantedColumn, ...]:
-    """The distinct columns that encoding needs and how to read them, including the label's if `label` is true."""
+def sources(schema: Schema, *, label: bool, others: Sequence[Target] = ()) -> tuple[WantedColumn, ...]:
+    """The distinct columns that encoding needs and how to read them, including the label's if `label` is true.
+
+    others: further labels.
+    """
     needed = [source_of(feature) for feature in schema.features]
-    return tuple(dict.fromkeys([*needed, *_of_label(schema.label)] if label else needed))
+    needed += [column for each in (*([schema.label] if label else []), *others) for column in _of_label(each)]
+    return tuple(dict.fromkeys(needed))
 
 
 def _of_label(label: Target) -> list[WantedColumn]:
@@ -106,19 +129,29 @@ def encode(schema: Schema, cells: Mapping[WantedColumn, Cells], rows: int, *, la
     usable, tallies = _fill(schema, cells, x)
     labels = None
     if label:
-        labels, tally = _labelled(schema, cells, usable)
+        labels, tally = _labelled(schema, schema.label, cells, usable)
         tallies.append(tally)
     x[~usable] = 0.0
     return EncodedRows(x, labels, usable, tuple(tallies))
 
 
-def encode_stored(schema: Schema, cells: Mapping[WantedColumn, Cells], rows: int) -> StoredRows:
-    """Encode `rows` rows with labels as a party stores them: `store` of `encode`, without creating doubles."""
+def encode_stored(
+    schema: Schema, cells: Mapping[WantedColumn, Cells], rows: int, others: Sequence[Target] = ()
+) -> StoredRows:
+    """Encode `rows` rows with labels as a party stores them: `store` of `encode`, without creating doubles.
+
+    others: further labels of the same schema.
+    """
     features = np.empty((rows, schema.d), dtype=np.int32)
     usable, tallies = _fill(schema, cells, features)
-    labels, tally = _labelled(schema, cells, usable)
-    features[~usable] = 0
-    return StoredRows(features, labels, usable, (*tallies, tally))
+    found = []
+    for each in others:
+        under = usable.copy()
+        of_label, tally = _labelled(schema, each, cells, under)
+        found.append(StoredLabels(of_label, under, tally))
+    labels, tally = _labelled(schema, schema.label, cells, usable)
+    features[~np.logical_or.reduce([usable, *(each.usable for each in found)])] = 0
+    return StoredRows(features, labels, usable, (*tallies, tally), tuple(found))
 
 
 def _fill(schema: Schema, cells: Mapping[WantedColumn, Cells], x: NDArray[Any]) -> tuple[Mask, list[Tally]]:
@@ -163,11 +196,11 @@ def in_form(cells: Texts, form: Form) -> Texts:
     return Texts(places[cells.codes], texts, cells.booleans)
 
 
-def _labelled(schema: Schema, cells: Mapping[WantedColumn, Cells], usable: Mask) -> tuple[Labels, Tally]:
+def _labelled(schema: Schema, label: Target, cells: Mapping[WantedColumn, Cells], usable: Mask) -> tuple[Labels, Tally]:
     """Labels, 1 in unusable rows, and their tally. Clears `usable` for the rows whose label is dropped."""
     form = form_of(schema.texts)
-    found = [cells[column] for column in _of_label(schema.label)]
-    encoded = schema.label.encode([in_form(each, form) if isinstance(each, Texts) else each for each in found], form)
+    found = [cells[column] for column in _of_label(label)]
+    encoded = label.encode([in_form(each, form) if isinstance(each, Texts) else each for each in found], form)
     labels = encoded.labels
     usable &= ~encoded.dropped
     labels[~usable] = 1

@@ -32,8 +32,8 @@ class Records:
     """(m,), or more numbers a row: as `coding` says."""
     usable: NDArray[np.bool_] = field(repr=False)
     """(m,) bool; an unusable row has zero features, including the bias, and label 1, so that the row count never
-    depends on values. Records that `only` made share the arrays of others: what they hold in rows that are not
-    usable is not to be read. `edges` and predicates do not."""
+    depends on values. Records that `only` and `labelled` made share the arrays of others: what they hold in rows that
+    are not usable is not to be read. `edges` and predicates do not."""
     feature_map: FeatureMap | None = field(default=None, repr=False)
     """What `edges` applies to the features, block by block; d is then the map's."""
     coding: Coding = field(default=SIGNS, repr=False)
@@ -136,6 +136,21 @@ class Records:
         usable = self.usable & kept
         usable.flags.writeable = False
         object.__setattr__(part, "usable", usable)
+        return part
+
+    def labelled(self, labels: Labels, usable: NDArray[np.bool_], coding: Coding) -> "Records":
+        """The same rows under another label, usable where both agree. It shares the features.
+
+        Raises ShapeError if there is not a label for each row, SchemaError if one is out of range.
+        """
+        part = self.only(usable)
+        if labels.shape != coding.shape(self.rows) or labels.dtype != coding.dtype:
+            raise ShapeError(f"labels have shape {labels.shape}: give {coding.shape(self.rows)} {coding.dtype}")
+        coding.check(labels)
+        view = labels.view()
+        view.flags.writeable = False
+        object.__setattr__(part, "labels", view)
+        object.__setattr__(part, "coding", coding)
         return part
 
     def zeroed(self) -> "Records":

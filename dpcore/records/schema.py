@@ -20,11 +20,11 @@ import hashlib
 import json
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 from dpcore.errors import SchemaError
 from dpcore.records.features import (
@@ -264,18 +264,7 @@ class Schema:
     @classmethod
     def from_toml(cls, text: str, source: str = "") -> "Schema":
         """The schema described by a TOML text, of a `source` named in errors. Raises SchemaError, SchemaFieldError."""
-        try:
-            table = parse_toml(text)
-        except (ValueError, RecursionError) as error:  # also an integer of thousands of digits
-            place = f"{source}: " if source else ""
-            raise SchemaError(f"{place}not valid TOML: {error}; correct the file") from None
-        try:
-            return _from_table(table)
-        except SchemaFieldError as error:
-            raise SchemaFieldError(error.field, error.sentence, source=source) from None
-        except ValueError as error:  # a hexadecimal integer may be too long to print
-            place = f"{source}: " if source else ""
-            raise SchemaError(f"{place}has a value that cannot be used: {error}; correct the file") from None
+        return read_toml_text(text, source, schema_from_table)
 
     @classmethod
     def from_canonical(cls, data: bytes) -> "Schema":
@@ -285,7 +274,7 @@ class Schema:
             table = _decode_reals(table)
             if FIRST_VERSION < table["schema_version"] <= SCHEMA_VERSION:
                 table.setdefault("texts", [])
-            schema = _from_table(table)
+            schema = schema_from_table(table)
             exact = schema.canonical_bytes() == data
         except SchemaError:
             raise
@@ -297,17 +286,25 @@ class Schema:
 
     def to_toml(self, comments: Sequence[str] = ()) -> str:
         """An editable TOML text that reads back as this schema, with `comments` at the top."""
-        lines = [f"# {line}" for comment in comments for line in comment.splitlines()]
-        lines += [f"schema_version = {self.version}", f"name = {_toml(self.name)}", f"bias = {_toml(self.bias)}"]
-        if self.version > FIRST_VERSION:
-            lines.append(f"texts = {_toml(list(self.texts))}")
-        lines += ["", "[label]", *_toml_lines(plain(self.label))]
-        for feature in self.features:
-            table = plain(feature)
-            if feature.column == feature.name:
-                del table["column"]
-            lines += ["", "[[features]]", *_toml_lines(table)]
-        return "\n".join(lines) + "\n"
+        return toml_text(self, self.version, [("[label]", plain(self.label))], comments)
+
+
+def toml_text(
+    schema: Schema, version: int, labels: Sequence[tuple[str, Mapping[str, Any]]], comments: Sequence[str]
+) -> str:
+    """A TOML text with the schema's features. labels: the header and the fields of each label's table."""
+    lines = [f"# {line}" for comment in comments for line in comment.splitlines()]
+    lines += [f"schema_version = {version}", f"name = {_toml(schema.name)}", f"bias = {_toml(schema.bias)}"]
+    if version > FIRST_VERSION:
+        lines.append(f"texts = {_toml(list(schema.texts))}")
+    for header, table in labels:
+        lines += ["", header, *_toml_lines(table)]
+    for feature in schema.features:
+        table = plain(feature)
+        if feature.column == feature.name:
+            del table["column"]
+        lines += ["", "[[features]]", *_toml_lines(table)]
+    return "\n".join(lines) + "\n"
 
 
 def differences(mine: Schema, theirs: Schema) -> list[SchemaDifference]:
@@ -339,8 +336,28 @@ def _plain(schema: Schema) -> dict[str, Any]:
     return {**found, "texts": list(schema.texts)} if schema.texts else found
 
 
-def _from_table(table: Mapping[str, Any]) -> Schema:
-    """A schema from the tables of a TOML file; the canonical form has the same shape."""
+Made = TypeVar("Made")
+
+
+def read_toml_text(text: str, source: str, make: Callable[[Mapping[str, Any]], Made]) -> Made:
+    """What `make` makes of the tables of a TOML text. Raises SchemaError, SchemaFieldError, which name the source."""
+    place = f"{source}: " if source else ""
+    try:
+        table = parse_toml(text)
+    except (ValueError, RecursionError) as error:  # also an integer of thousands of digits
+        raise SchemaError(f"{place}not valid TOML: {error}; correct the file") from None
+    try:
+        return make(table)
+    except SchemaFieldError as error:
+        raise SchemaFieldError(error.field, error.sentence, source=source) from None
+    except ValueError as error:  # a hexadecimal integer may be too long to print
+        raise SchemaError(f"{place}has a value that cannot be used: {error}; correct the file") from None
+
+
+def schema_from_table(table: Mapping[str, Any]) -> Schema:
+    """A schema from the tables of a TOML file; the canonical form has the same shape. Raises SchemaFieldError."""
+    if "labels" in table:
+        raise SchemaFieldError("labels", "lists several labels, and one schema has one; say which, such as --label")
     for key in table:
         if key not in _KEYS:
             raise SchemaFieldError(key, f"is not a key; {nearest(key, _KEYS)}")
