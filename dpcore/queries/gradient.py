@@ -19,7 +19,8 @@ from dpcore.queries.kind import QueryKind, QueryLimits
 from dpcore.records.clipping import Basis
 from dpcore.records.computation import Computation
 from dpcore.records.losses import LOSSES, STEP_BITS, WEIGHT_BITS, LossName, check_loss, clip_squared, weight_table
-from dpcore.records.records import BLOCK_ROWS, Records, edges
+from dpcore.records.records import BLOCK_ROWS, Records, edges, weighted_sums
+from dpcore.records.weight import weighted_squared
 
 MOST_FRACTION_BITS = 16
 THETA_BITS = 20
@@ -40,7 +41,8 @@ class GradientQuery(QueryKind):
     integer weight of its margin theta . z (dpcore.records.losses), lowered to the largest integer at which w
     |z| <= C 2^(f + WEIGHT_BITS). A record that is not usable adds zero.
 
-    Sensitivity: 2 C in L2, for every theta and P. Proof: dpcore.accounting.noise_shares.gradient_squared.
+    Sensitivity: 2 C in L2, for every theta and P. Proof: dpcore.accounting.noise_shares.gradient_squared. With weights:
+    dpcore.records.weight.weighted_squared.
 
     Raises PlanError if a field is out of range or theta does not fit the basis, ConfigurationError if the loss is
     unknown.
@@ -63,6 +65,8 @@ class GradientQuery(QueryKind):
     """P. With a basis, records are z = P e instead of edges e, as are theta and the gradient."""
     among: Cohorts | None = field(default=None, kw_only=True)
     """See `QueryKind.cohorts`; share_sigma is that of the smallest one."""
+    weighted: bool = field(default=False, kw_only=True)
+    """Whether each record counts by its weight; weights are not clipped with the gradients."""
 
     def __post_init__(self) -> None:
         check_loss(self.loss, self.losses)
@@ -99,6 +103,11 @@ class GradientQuery(QueryKind):
         """The number of theta's rows, each with a weight for every coordinate."""
         return 1
 
+    @property
+    def is_weighted(self) -> bool:
+        """See `QueryKind`."""
+        return self.weighted
+
     def length(self, d: int) -> int:
         """Theta's. Raises PlanError if it has another one than `vectors` d."""
         if self.vectors * d != len(self.theta):
@@ -119,8 +128,12 @@ class GradientQuery(QueryKind):
 
     def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
         """This party's sum and its share of the noise: int64 (length,)."""
+
         # One thread suffices: the work is one product per row.
-        sums = self.sums(records, fraction_bits, computation.progress)
+        def of(rows: Records) -> NDArray[np.int64]:
+            return self.sums(rows, fraction_bits, computation.progress)
+
+        sums = weighted_sums(records, of, len(self.theta), is_weighted=self.weighted)
         return sums + self.shares.draw(len(sums), computation.random)
 
     def sums(self, records: Records, fraction_bits: int, progress: Progress | None = None) -> NDArray[np.int64]:
@@ -152,7 +165,9 @@ class GradientQuery(QueryKind):
     def words(self) -> str:
         """See `QueryKind`."""
         where = "" if self.basis is None else " in the learner's basis"
-        return f"the gradient of the {self.loss} loss{where}, each record's clipped to {float(self.clip):.3g}"
+        counted = " and counted by its weight" if self.weighted else ""
+        clipped = f"each record's clipped to {float(self.clip):.3g}{counted}"
+        return f"the gradient of the {self.loss} loss{where}, {clipped}"
 
     @property
     def contents(self) -> str:
@@ -188,8 +203,12 @@ class GradientQuery(QueryKind):
         squared = gradient_squared(self.clip, setting.fraction_bits, self.weight_bits)
         values, honest = self.length(setting.d), setting.honest_parties
         # One vector of length C where the record leaves, the distance of two where it is replaced.
+        alone: Fraction | int = squared // 4
+        moved: Fraction | int = squared
+        if self.weighted:
+            moved, alone = weighted_squared(moved, values), weighted_squared(alone, values)
         return GaussianProtection(
-            self.scope, honest, self.share_sigma, squared, values, squared_alone=squared // 4, cohorts=self.among
+            self.scope, honest, self.share_sigma, moved, values, squared_alone=alone, cohorts=self.among
         )
 
     def with_noise(self, share_sigma: int) -> Self:

@@ -112,8 +112,9 @@ class SharedSchema:
         return self.by_label[label]
 
     def nearest_to(self, schema: Schema) -> Schema:
-        """Of its schemas the one with the fewest differences from another."""
-        return min(self.schemas, key=lambda own: len(differences(own, schema)))
+        """Of its schemas the one with the fewest differences from another, without a weight if that has none."""
+        own = (each.unweighted if schema.weight is None else each for each in self.schemas)
+        return min(own, key=lambda each: len(differences(each, schema)))
 
     def to_toml(self, comments: Sequence[str] = ()) -> str:
         """An editable TOML text that reads back as these schemas, with `comments` at the top."""

@@ -53,13 +53,15 @@ class Party:
     """The same rows under each further label of the party's schema file."""
 
     def under(self, schema: Schema) -> "Party":
-        """The party as if it had this schema's label alone, and a secret for it.
+        """The party as if it had this schema's label alone, and no weight if the schema has none; and a secret for it.
 
         If it has no such label, under the one whose schema differs least, which `check_schema` then refuses.
         """
-        if not self.others or schema.digest == self.schema.digest:
+        if (not self.others and self.schema.weight is None) or schema.digest == self.schema.digest:
             return self
-        known = ((self.schema, self.records), *self.others)
+        known = [(self.schema, self.records), *self.others]
+        if schema.weight is None:
+            known = [(own.unweighted, records.unweighted) for own, records in known]
         own, records = min(known, key=lambda each: len(differences(each[0], schema)))
         # What repeats its draws under one label must not repeat another's.
         secret = replace(self.secret, schema_digest=own.digest)

@@ -207,7 +207,8 @@ def load(
     counted = _Counted(table.path, shared, id_column, recode)
     own_column, first = None if row_key is None else id_column, shared.first
     try:
-        joined = _Joined(first.d, table.rows, [each.label.coding for each in shared.schemas])
+        codings = [each.label.coding for each in shared.schemas]
+        joined = _Joined(first.d, table.rows, codings, is_weighted=first.weight is not None)
         by_id: list[NDArray[np.uint64]] = []
         read = _epochs_of(table, row_key, own_column, epoch_column)
         for block in identified_blocks(table, first, own_column, epoch_column, progress, recode, shared.others):
@@ -275,12 +276,13 @@ def check(
 class _Joined:
     """Joins blocks of rows. There is room for all `expected` rows at first, if the number is known, else it grows."""
 
-    def __init__(self, d: int, expected: int | None, codings: Sequence[Coding]) -> None:
+    def __init__(self, d: int, expected: int | None, codings: Sequence[Coding], *, is_weighted: bool) -> None:
         """codings: of each label."""
         self._slab_rows = max(1, _SLAB_BYTES // (4 * d))
         rows = self._slab_rows if expected is None else min(max(expected, 0), _MOST_ROWS)
         self._features = np.empty((rows, d), dtype=np.int32)
         self._of_labels = [_JoinedLabels(coding, rows) for coding in codings]
+        self._weights = np.empty(rows, dtype=np.uint16) if is_weighted else None
         self._filled = 0
 
     def add(self, block: StoredRows) -> None:
@@ -289,6 +291,8 @@ class _Joined:
             self._resize(max(stop, self._filled + self._slab_rows))
         here = slice(self._filled, stop)
         self._features[here] = block.features
+        if self._weights is not None and block.weights is not None:
+            self._weights[here] = block.weights
         for own, given in zip(self._of_labels, block.of_labels, strict=True):
             own.labels[here], own.usable[here] = given.labels, given.usable
         self._filled = stop
@@ -299,17 +303,20 @@ class _Joined:
             self._resize(self._filled)
         first, *others = self._of_labels
         if not others:
-            return [Records(self._features, first.labels, first.usable, coding=first.coding)]
+            only = (self._features, first.labels, first.usable)
+            return [Records(*only, coding=first.coding, weights=self._weights)]
         # Features are 0 where no label makes a row usable, so they are checked with all rows that any does.
         signs, any_usable = np.ones(self._filled, dtype=np.int8), np.zeros(self._filled, dtype=np.bool_)
         for each in self._of_labels:
             any_usable |= each.usable
-        whole = Records(self._features, signs, any_usable)
+        whole = Records(self._features, signs, any_usable, weights=self._weights)
         return [whole.labelled(each.labels, each.usable, each.coding) for each in self._of_labels]
 
     def _resize(self, rows: int) -> None:
         # In place: Linux moves an allocation of this size by its page tables, without a copy. No other array shows it.
         self._features.resize((rows, self._features.shape[1]), refcheck=False)
+        if self._weights is not None:
+            self._weights.resize(rows, refcheck=False)
         for each in self._of_labels:
             each.resize(rows)
 
@@ -340,6 +347,8 @@ class _Counted:
         self._of_labels = [_CountedLabel(name, each.label) for name, each in zip(names, schema.schemas, strict=True)]
         # One for each array, so that the digest does not depend on the blocks in which a source gives its rows.
         self._of_features, self._of_ids = hashlib.sha256(), hashlib.sha256()
+        weight = schema.first.weight
+        self._of_weights, self._weight_tallies = hashlib.sha256(), [] if weight is None else [Tally(weight.column)]
         self._of_epochs = hashlib.sha256()
         self._epochs: Counter[str] = Counter()
 
@@ -353,6 +362,9 @@ class _Counted:
             own.add(given, tally)
         self._tallies = summed([self._tallies, of_features])
         self._of_features.update(np.ascontiguousarray(rows.features, dtype="<i4").data)
+        if rows.weights is not None and rows.weight_tally is not None:
+            self._of_weights.update(np.ascontiguousarray(rows.weights, dtype="<u2").data)
+            self._weight_tallies = [self._weight_tallies[0] + rows.weight_tally]
         self._without_id += ids.count("")
         self._epochs.update(epochs)
         for texts, digest in ((ids, self._of_ids), (epochs, self._of_epochs)):
@@ -367,7 +379,7 @@ class _Counted:
         if self._recode is not None:
             recoded, unused = self._recode.counts(self._occurrences), tuple(self._recode.unused(self._occurrences))
         digest, schema = self._digest(), self._schema.first
-        changed = changed_cells(schema, self._tallies)
+        changed = changed_cells(schema, [*self._tallies, *self._weight_tallies])
         said: dict[str, Any] = {"changed": changed, "epochs": dict(self._epochs)}
         said |= {"recoded": recoded, "unused_recodes": unused}
         return replace(
@@ -377,7 +389,8 @@ class _Counted:
         )
 
     def _report(self, label: "_CountedLabel", digest: bytes) -> LoadReport:
-        schema, tallies = replace(self._schema.first, label=label.label), (*self._tallies, label.tally)
+        schema = replace(self._schema.first, label=label.label)
+        tallies = (*self._tallies, label.tally, *self._weight_tallies)
         found = changes(schema, tallies, self._rows, id_column=self._id_column, without_id=self._without_id)
         counts = (self._rows, self._rows - label.usable, label.positive, label.negative)
         said: dict[str, Any] = {"changes": found, "class_rows": label.by_class, "label": label.name}
@@ -387,8 +400,10 @@ class _Counted:
         first, *others = self._of_labels
         hashes = [self._of_features, first.of_labels, first.of_usable, self._of_ids]
         hashes += [self._of_epochs] if self._epochs else []
-        # A schema's digest says how many labels there are, so that no number of hashes has two meanings.
+        # The schema's digest says how many labels there are and if there is a weight: no number of hashes has two
+        # meanings.
         hashes += [each for label in others for each in (label.of_labels, label.of_usable)]
+        hashes += [self._of_weights] if self._weight_tallies else []
         parts = (self._schema.digest, *(each.digest() for each in hashes))
         if self._recode is not None:
             # No number of digests has the same length as one with this.

@@ -283,8 +283,9 @@ REFUSING_ADVICE = (
 def refusing_fields(schema: Schema | SharedSchema) -> tuple[str, ...]:
     """The fields of a schema whose policy is "refuse", such as "features.age.missing"."""
     shared = SharedSchema.of(schema)
-    labels = [(f"labels.{name}", each.label) for name, each in shared.by_label.items()]
+    labels: list[tuple[str, Any]] = [(f"labels.{name}", each.label) for name, each in shared.by_label.items()]
     labels = labels if len(labels) > 1 else [("label", shared.first.label)]
+    labels += [] if shared.first.weight is None else [("weight", shared.first.weight)]
     parts = [*labels, *((f"features.{feature.name}", feature) for feature in shared.first.features)]
     return tuple(
         f"{path}.{policy}" for path, part in parts for policy in _POLICIES if getattr(part, policy, None) == "refuse"

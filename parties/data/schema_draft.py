@@ -31,6 +31,7 @@ from dpcore.records.features.labels import MOST_CLASSES
 from dpcore.records.schema import Schema
 from dpcore.records.shared_schema import SharedSchema
 from dpcore.records.texts import DRAFTED_TEXTS
+from dpcore.records.weight import NO_WEIGHT, Weight
 from parties.data.draft_category import draft_category
 from parties.data.draft_columns import (
     FORM,
@@ -276,8 +277,14 @@ def infer_shared(
     excluded: Collection[str] = (),
     categories: Mapping[str, Sequence[str] | None] = MappingProxyType({}),
     prefixes: Mapping[str, int] = MappingProxyType({}),
+    weight: tuple[str, float] | None = None,
 ) -> tuple[SharedSchema, list[str]]:
-    """As `infer`, for one label or several, which are called as their columns. Two of one column are refused."""
+    """As `infer`, for one label or several, which are called as their columns. Two of one column are refused.
+
+    weight: the column of the rows' weights, and their upper bound.
+    """
+    if weight is not None:
+        left_out = {**left_out, weight[0]: "the weights of rows"}
     table = open_table(source)
     notes = [f"{column!r} is left out: it holds {what}, and no feature." for column, what in left_out.items()]
     notes += [f"{column!r} is left out, as asked." for column in excluded]
@@ -304,6 +311,12 @@ def infer_shared(
     drafted = [each.column for each in features if any(group.bounds is not None for group in each.groups)]
     notes.insert(0, _privacy_note([column for column in drafted if column not in bounded], bool(bounded)))
     first = Schema(name=name, label=drafted_labels[columns[0]], features=tuple(features), texts=DRAFTED_TEXTS)
+    if weight is not None:
+        counted = Weight(
+            column=weight[0], upper=weight[1], missing=NO_WEIGHT, unreadable=NO_WEIGHT, out_of_bounds="clip"
+        )
+        first = replace(first, weight=counted)
+        notes.append(f"Rows count by {weight[0]!r}, up to {weight[1]:g}: more is clipped, and no weight is 0.")
     return SharedSchema({column: replace(first, label=each) for column, each in drafted_labels.items()}), notes
 
 
@@ -461,6 +474,17 @@ def parsed_prefix(text: str) -> tuple[str, int]:
     return column, int(number)
 
 
+def parsed_weight(text: str) -> tuple[str, float]:
+    """The column and the upper bound of "COLUMN=UPPER". Raises ConfigurationError."""
+    column, _, upper = text.rpartition("=")
+    try:
+        if not column:
+            raise ValueError("no column")
+        return column, float(Fraction(upper))
+    except (ValueError, ZeroDivisionError, OverflowError) as error:
+        raise ConfigurationError(f"weight {text!r}: write COLUMN=UPPER, such as weight=5") from error
+
+
 # Bounds of the domain in a drafted schema, in place of those that its data suggest.
 
 
@@ -503,7 +527,7 @@ def bounded(draft: Schema, bounds: Mapping[str, tuple[Limit, Limit]]) -> Schema:
             raise ConfigurationError(f"bounds of {feature.column!r}: {error}") from error
 
     changed = (with_bounds(feature) if feature.column in bounds else feature for feature in draft.features)
-    return Schema(name=draft.name, label=label, features=tuple(changed), bias=draft.bias, texts=draft.texts)
+    return replace(draft, label=label, features=tuple(changed))
 
 
 def bounded_shared(draft: SharedSchema, bounds: Mapping[str, tuple[Limit, Limit]]) -> SharedSchema:

@@ -91,6 +91,13 @@ def infer(
             metavar="COLUMN=NUMBER",
         ),
     ] = None,
+    weight: Annotated[
+        str | None,
+        typer.Option(
+            help="A column of weights from 0 to a bound, by which rows count in moments and gradients.",
+            metavar="COLUMN=UPPER",
+        ),
+    ] = None,
     name: Annotated[
         str | None, typer.Option(help="The schema's name, which its digest covers. Default: records, for every table.")
     ] = None,
@@ -110,6 +117,7 @@ def infer(
         parsed,
         parsed_category,
         parsed_prefix,
+        parsed_weight,
     )
 
     if to is not None:
@@ -119,6 +127,7 @@ def infer(
     labels = _asked_labels(label or [], positive=positive, target=target, exposure=exposure, event=event)
     options: dict[str, Any] = {"name": name or DRAFT_NAME, "left_out": left_out}
     options["excluded"] = tuple(dict.fromkeys(exclude or ()))
+    options["weight"] = None if weight is None else parsed_weight(weight)
     options["categories"] = _by_column("category", map(parsed_category, category or ()))
     options["prefixes"] = _by_column("prefix", map(parsed_prefix, prefix or ()))
     drafted, notes = infer_shared(table, labels, bounded=given, **options)

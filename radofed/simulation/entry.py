@@ -16,7 +16,13 @@ from radobase.options import from_texts
 from radobase.schema_files import load_feature_map, load_shared
 from radobase.tables.tables import as_source
 from radofed.simulation.epochs import EpochsResult
-from radofed.simulation.evaluation import HoldBack, check_estimators, check_target, named_estimators
+from radofed.simulation.evaluation import (
+    HoldBack,
+    check_estimators,
+    check_target,
+    check_weights_count,
+    named_estimators,
+)
 from radofed.simulation.measured import check_numbers
 from radofed.simulation.over_epochs import simulate_over_epochs
 from radofed.simulation.results import SimulationResult
@@ -115,6 +121,7 @@ def simulate(
         event=asked.event,
     )
     check_target(chosen, table.schema.label)
+    check_weights_count(chosen, table.schema)
     if table.schema.label.coding.has_value:
         check_numbers(settings, chosen)
     if design is not None and feature_map is not None:

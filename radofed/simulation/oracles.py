@@ -287,6 +287,7 @@ def simulate_federation(
         np.concatenate([each.labels for each in found]),
         np.concatenate([each.usable for each in found]),
         coding=schema.label.coding,
+        weights=None if schema.weight is None else np.concatenate([each.weights for each in found]),
     )
     ends = np.cumsum([each.rows for each in found]).tolist()
     parts = [np.arange(first, last) for first, last in pairwise([0, *ends])]

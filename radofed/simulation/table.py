@@ -27,6 +27,11 @@ NOT_PRIVATE = (
 )
 
 
+_WEIGHTED = (
+    "Weights count in moments and gradients. Test errors, and estimators on the pooled rows, count all rows alike."
+)
+
+
 @dataclass(frozen=True, eq=False)
 class SimulationTable:
     """Rows as a schema encodes them."""
@@ -81,6 +86,8 @@ def read_table(
     why = why_unusable(data.report.changes, rows=data.report.rows, usable=usable)
     if not usable:
         raise DataError(f"{why}; correct the table or the schema", file=data.report.file)
+    if schema.weight is not None:
+        notes = [*notes, _WEIGHTED]
     times = numbers_of(source, schema.label.column) if isinstance(schema.label, EventTime) else None
     return SimulationTable(schema, data.records, groups, (*notes, *data.report.warnings), times, why)
 
