@@ -22,6 +22,15 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import validate_data
 
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
+from dpcore.estimators.additive_losses import (
+    CELLS_PART,
+    HazardRounds,
+    LossSettings,
+    NumberRounds,
+    Rounds,
+    rounds_of_classes,
+    rounds_of_two_classes,
+)
 from dpcore.estimators.additive_pairs import (
     LEAST_INFORMATION,
     Pairs,
@@ -32,7 +41,6 @@ from dpcore.estimators.additive_pairs import (
     term_limit,
     usual_knots,
 )
-from dpcore.estimators.additive_rounds import GradientRounds
 from dpcore.estimators.additive_terms import (
     AdditiveTerms,
     Directions,
@@ -43,28 +51,16 @@ from dpcore.estimators.additive_terms import (
     ordered_features,
 )
 from dpcore.estimators.base import LinearClassifier
-from dpcore.estimators.class_additive import ClassRounds
-from dpcore.estimators.oracle import ClassOracle, Oracle, check_left
+from dpcore.estimators.hazards import EventTimeOracle, ProportionalHazards
+from dpcore.estimators.oracle import ClassOracle, NumberOracle, Oracle, check_left
 from dpcore.estimators.private_histograms import Histogram, histograms
 from dpcore.estimators.private_newton import PrivateNewton
-from dpcore.estimators.whitened_rounds import Whitening, clip_of
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.records.feature_map import Column, FeatureMap, Hat, Product
 from dpcore.records.schema import Schema
 
 CELLS = 32
 """Cells of a histogram: enough for five quantiles, and few enough for the noise on their sums."""
-
-NORM_SHARE = 0.8
-"""R^2 of the moments is 1 plus this share of the mean squared length that the histograms suggest (measured tables)."""
-
-CLIP, CLIP_OF_CLASSES = 0.28, 0.4
-SHRINKAGE, SHRINKAGE_OF_CLASSES = 0.03, 0.5
-"""What `clip` and `shrinkage` are by default, of two and of several classes."""
-
-EDGE_WEIGHT = Fraction(1, 3)
-"""The weight of edges in the moments over R. They only give the first weights, so noise is kept off the products: with
-1/sqrt(2) models err 0.11 points more on average, on six sets at epsilon 0.5 and 1."""
 
 STRAIGHT = "the model is straight"
 """How `warning_` begins if it is."""
@@ -125,6 +121,8 @@ class PrivateAdditive(LinearClassifier):
     """
 
     several_classes: ClassVar[bool] = True
+    measured_labels: ClassVar[bool] = True
+    event_times: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -179,10 +177,10 @@ class PrivateAdditive(LinearClassifier):
         return self._fit_straight(oracle, directions, reason)
 
     def _fit_straight(self, oracle: Oracle, directions: Directions, reason: str) -> Self:
-        straight = PrivateNewton()
+        straight = ProportionalHazards() if oracle.schema.label.coding.intervals else PrivateNewton()
         straight.set_params(rounds=min(self.rounds, straight.rounds)).fit_queries(oracle)
         self.feature_map_: FeatureMap | None = None
-        self.covariance_: Matrix | None = straight.covariance_
+        self.covariance_: Matrix | None = getattr(straight, "covariance_", None)
         self.groups_: dict[str, float] = {}
         self.directions_: list[int] = []
         self.pairs_: list[str] = []
@@ -193,7 +191,9 @@ class PrivateAdditive(LinearClassifier):
             self._keep_classes(straight.theta_)
         else:
             rows = conditions(directions, None, len(straight.theta_))
-            self._keep_encoded(_nearest(straight.theta_, rows, straight.covariance_))
+            self._keep_encoded(_nearest(straight.theta_, rows, self.covariance_))
+        if isinstance(straight, ProportionalHazards):
+            self.log_hazards_ = straight.log_hazards_
         self.n_features_in_ = oracle.schema.d
         return self
 
@@ -202,19 +202,16 @@ class PrivateAdditive(LinearClassifier):
         first = _exact(self.knots_part) if oracle.schema.numbers else Fraction(0)
         choice = _exact(self.pairs_part) if planned.most else Fraction(0)
         second = _exact(self.moments_part)
-        before = 3 if planned.most else 2
-        part = (1 - first - choice - second) / (self.rounds - before)
+        cells = CELLS_PART if oracle.schema.label.coding.intervals else Fraction(0)
+        before = 2 + bool(planned.most) + bool(cells)
+        part = (1 - first - choice - cells - second) / (self.rounds - before)
         notes = [planned.left_out] if planned.left_out else []
         self.left_out_ = list(notes)
         terms = self._terms(oracle, first, choice, directions, planned, notes)
         self.feature_map_ = terms.feature_map
         self.pairs_ = _products(oracle.schema, terms.feature_map, planned.given)
-        rounds: GradientRounds | ClassRounds
-        if oracle.schema.label.classes:
-            # An oracle about several classes answers what `ClassOracle` lists.
-            rounds = self._class_rounds(cast("ClassOracle", oracle), terms, second)
-        else:
-            rounds = self._rounds(oracle, terms, second, directions)
+        settings = LossSettings(second, self.clip, self.shrinkage, directions)
+        rounds, covariance = _rounds(oracle, terms, settings)
         for left in reversed(range(self.rounds - before)):
             try:
                 rounds.ask(part, left)
@@ -224,39 +221,15 @@ class PrivateAdditive(LinearClassifier):
         self.warning_ = "; ".join(notes) or None
         self.groups_, self.directions_ = rounds.groups, rounds.asked
         self.rounds_done_ = before + len(rounds.asked)
-        self.covariance_ = rounds.covariance()
-        if isinstance(rounds, ClassRounds):
+        self.covariance_ = covariance()
+        if oracle.schema.label.classes:
             self._keep_classes(rounds.theta)
         else:
             self._keep_encoded(rounds.theta)
+        if isinstance(rounds, HazardRounds):
+            self.log_hazards_ = rounds.log_hazards
         self.n_features_in_ = oracle.schema.d
         return self
-
-    def _rounds(self, oracle: Oracle, terms: AdditiveTerms, part: Fraction, directions: Directions) -> GradientRounds:
-        """The rounds of two classes, after the moments, which take `part`."""
-        norm = _norm_of(terms)
-        moments = oracle.moments(
-            part=part, norm_bound=norm, edge_weight=EDGE_WEIGHT * norm, feature_map=terms.feature_map
-        )
-        whitening = Whitening.cleaned(moments, SHRINKAGE if self.shrinkage is None else self.shrinkage)
-        clip = CLIP if self.clip is None else self.clip
-        return GradientRounds(clip, oracle, terms, moments, whitening, directions)
-
-    def _class_rounds(self, oracle: ClassOracle, terms: AdditiveTerms, part: Fraction) -> ClassRounds:
-        """Those of several classes."""
-        feature_map = terms.feature_map
-        moments = oracle.class_moments(part=part, norm_bound=_norm_of(terms), feature_map=feature_map)
-        shrinkage = SHRINKAGE_OF_CLASSES if self.shrinkage is None else self.shrinkage
-        whitening = Whitening.of(moments, shrinkage)
-        clip, basis = clip_of(CLIP_OF_CLASSES if self.clip is None else self.clip, whitening.size), whitening.basis
-        return ClassRounds(
-            lambda phi, part: oracle.class_gradient(phi, clip=clip, part=part, basis=basis, feature_map=feature_map),
-            moments,
-            basis.matrix,
-            float(clip),
-            terms,
-            shrinkage,
-        )
 
     def decision_function(self, X: ArrayLike) -> Vector | Matrix:
         """Margins, shape (rows,): positive means classes_[1]; of several classes their scores, (rows, k).
@@ -388,9 +361,20 @@ class PrivateAdditive(LinearClassifier):
         raise ConfigurationError(f"{name} is {value!r}: give a number")
 
 
-def _norm_of(terms: AdditiveTerms) -> Fraction:
-    """R of the moments."""
-    return Fraction(float(np.sqrt(NORM_SHARE * terms.mean_square + 1.0))).limit_denominator(100)
+def _rounds(
+    oracle: Oracle, terms: AdditiveTerms, settings: LossSettings
+) -> tuple[Rounds, Callable[[], Matrix | None]]:
+    """The rounds for the oracle's label, and what gives the covariance of their weights, if it is known."""
+    # An oracle answers what the protocol for its label lists.
+    coding = oracle.schema.label.coding
+    if coding.classes:
+        return rounds_of_classes(cast("ClassOracle", oracle), terms, settings), lambda: None
+    if coding.is_measured:
+        return NumberRounds(cast("NumberOracle", oracle), terms, settings), lambda: None
+    if coding.intervals:
+        return HazardRounds(cast("EventTimeOracle", oracle), terms, settings), lambda: None
+    rounds, released = rounds_of_two_classes(oracle, terms, settings)
+    return rounds, lambda: rounds.covariance(released)
 
 
 def _exact(part: float) -> Fraction:

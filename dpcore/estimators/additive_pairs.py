@@ -23,6 +23,7 @@ from dpcore.estimators.private_histograms import Histogram
 from dpcore.numbers.fixed_point import ONE, Matrix, Vector
 from dpcore.numbers.rationals import upper_digits
 from dpcore.predicates.expressions import Affine, And, LabelIs, NonNegative, Not, Or, Predicate
+from dpcore.records.coding import SIGNS
 from dpcore.records.schema import Schema
 from dpcore.statistics.accuracy import Estimates
 
@@ -263,6 +264,8 @@ class Sizes:
             return PlannedPairs()
         beside = self.knots if len(every) >= FEWEST_PAIRS else min(self.knots, KNOTS_BESIDE_PAIRS)
         if count(schema, 0 if pairs else beside, every) > MOST_TERMS:
+            if schema.label.coding != SIGNS:
+                return self._not_chosen(len(every), demanded=bool(pairs))
             return self._demanded(free) if pairs else self._worthwhile(free)
         terms = min(MOST_TERMS, count(schema, self.knots, every))
         needed = PAIRS_INFORMATION * self.information
@@ -288,6 +291,14 @@ class Sizes:
                 f"{term_limit(schema)}; pairs are chosen by signs of a label of two classes: name the pairs"
             )
         return PlannedPairs(pairs)
+
+    def _not_chosen(self, pairs: int, *, demanded: bool) -> PlannedPairs:
+        """None of more pairs than fit: the signs that choose among them are of two classes."""
+        words = self.oracle.schema.label.words
+        why = f"the {pairs} pairs do not fit into {MOST_TERMS} terms, and signs choose pairs of two classes only"
+        if demanded:
+            raise ConfigurationError(f"{why}, not of {words}: name the pairs")
+        return PlannedPairs(left_out=f"the model has no products: {why}; pairs can be named")
 
     def _demanded(self, free: tuple[int, ...]) -> PlannedPairs:
         """Pairs are chosen as many as fit, whatever it costs."""
