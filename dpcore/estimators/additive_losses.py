@@ -22,11 +22,10 @@ from dpcore.estimators.additive_terms import AdditiveTerms, Directions
 from dpcore.estimators.class_additive import ClassRounds
 from dpcore.estimators.errors_of_weights import Released
 from dpcore.estimators.hazards import Baseline, EventTimeOracle, constant_direction, first_step
-from dpcore.estimators.least_squares import residuals, solve
-from dpcore.estimators.number_newton import CURVATURE_OF_COUNTS, WIDER, CountMoments
+from dpcore.estimators.number_newton import CURVATURE_OF_COUNTS, LONGEST_STEP_OF_COUNTS, WIDER, CountMoments
 from dpcore.estimators.oracle import ClassOracle, GradientEstimate, NumberOracle, Oracle
 from dpcore.estimators.private_newton import CURVATURE, sampling_of
-from dpcore.estimators.whitened_rounds import Whitening, clip_of
+from dpcore.estimators.whitened_rounds import LONGEST_STEP, Whitening, clip_of
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.rados.distribution import NumberMoments
 from dpcore.records.clipping import Basis
@@ -43,8 +42,8 @@ EDGE_WEIGHT = Fraction(1, 3)
 CELLS_PART = Fraction(1, 20)
 """The part of the budget for the cells of a time to an event."""
 
-_SHRINKAGE_OF_RESIDUALS = 1.6
-"""That of the least squares by which residuals are measured, as of `newton`."""
+_LEAST_VARIANCE, _LEAST_RESIDUAL = 1e-9, 0.01
+"""Of t, and the least residual variance over it: less cannot be told from noise."""
 
 CLIP, CLIP_OF_CLASSES, CLIP_OF_NUMBERS, CLIP_OF_HAZARDS = 0.28, 0.4, 1.5, 1.0
 SHRINKAGE, SHRINKAGE_OF_CLASSES = 0.03, 0.5
@@ -107,7 +106,7 @@ def rounds_of_two_classes(
     # The minimiser of the loss's second-order expansion at zero.
     first = 2.0 * (basis @ moments.edge_sum) / moments.rows
     noise = (2.0 * moments.edge_noise / moments.rows) ** 2 * (basis @ basis.T) + 4.0 / moments.rows * np.eye(moments.d)
-    first = shrunk_first(Prior.of(terms.groups, basis), first, noise)
+    first, _ = shrunk_first(Prior.of(terms.groups, basis), first, noise)
     loss = Loss(gradient, clip, CURVATURE, sampling_of(clip, moments.rows))
     released = Released(oracle.schema, moments, basis, float(clip_of(clip, whitening.size)), feature_map)
     return GradientRounds(loss, terms, whitening, settings.directions, first), released
@@ -140,7 +139,7 @@ class NumberRounds(GradientRounds):
         )
         self._counts = CountMoments(moments, label) if isinstance(label, Count) else None
         whitening = Whitening.cleaned(moments, settings.shrinkage_or(SHRINKAGE))
-        variance, _ = residuals(moments, solve(moments, _SHRINKAGE_OF_RESIDUALS))
+        theta, variance = _least_squares(moments, terms, whitening.basis.matrix)
         residual = float(np.sqrt(variance)) if self._counts is None else self._counts.residual(variance)
         curvature = 1.0 if self._counts is None else CURVATURE_OF_COUNTS * self._counts.mean
         name: LossName = "squared" if self._counts is None else "poisson"
@@ -149,8 +148,11 @@ class NumberRounds(GradientRounds):
             return oracle.number_gradient(phi, loss=name, clip=clip, part=part, basis=basis, feature_map=feature_map)
 
         clip = settings.clip_or(CLIP_OF_NUMBERS) * residual
-        loss = Loss(gradient, clip, curvature, (residual / curvature) ** 2 / moments.rows)
-        first = _first_of_numbers(moments, self._counts, terms, whitening.basis.matrix, variance)
+        longest = LONGEST_STEP if self._counts is None else LONGEST_STEP_OF_COUNTS
+        loss = Loss(gradient, clip, curvature, (residual / curvature) ** 2 / moments.rows, longest)
+        if self._counts is not None:
+            theta = self._counts.with_intercept(theta * self._counts.factor)
+        first = np.asarray(np.linalg.solve(whitening.basis.matrix.T, theta), dtype=np.float64)
         super().__init__(loss, terms, whitening, settings.directions, first)
         self._intercept = 0.0
 
@@ -179,23 +181,20 @@ class NumberRounds(GradientRounds):
         return theta
 
 
-def _first_of_numbers(
-    moments: NumberMoments, counts: CountMoments | None, terms: AdditiveTerms, basis: Matrix, variance: float
-) -> Vector:
-    """Phi of the least squares of t, shrunk; of counts of slopes of the logarithm of the rate. variance: of residuals."""
-    factor = 1.0 if counts is None else counts.factor
+def _least_squares(moments: NumberMoments, terms: AdditiveTerms, basis: Matrix) -> tuple[Vector, float]:
+    """Theta (d,) of the least squares of t, shrunk, and the residual variance of t. basis: P."""
+    m = moments.rows
     # Without its mean, so that no slope makes up for a mean that shrinks.
-    mean = float(moments.label_sum[-1]) / moments.rows
+    mean = float(moments.label_sum[-1]) / m
+    variance = max(moments.square_sum / m - mean**2, _LEAST_VARIANCE)
     centred = moments.label_sum - mean * moments.product_sum[-1]
     centred[-1] = 0.0
-    noise = (moments.sum_noise / moments.rows) ** 2 * (basis @ basis.T) + variance / moments.rows * np.eye(moments.d)
-    phi = factor * (basis @ centred) / moments.rows
-    theta = basis.T @ shrunk_first(Prior.of(terms.groups, basis), phi, factor**2 * noise)
-    if counts is None:
-        theta[-1] += mean
-    else:
-        theta = counts.with_intercept(theta)
-    return np.asarray(np.linalg.solve(basis.T, theta), dtype=np.float64)
+    of_sums = moments.sum_noise**2 + np.square(mean * moments.product_noise[-1])
+    noise = (basis * of_sums) @ basis.T / m**2 + variance / m * np.eye(moments.d)
+    found, explained = shrunk_first(Prior.of(terms.groups, basis), basis @ centred / m, noise)
+    theta = basis.T @ found
+    theta[-1] += mean
+    return theta, max(variance - max(explained, 0.0), _LEAST_RESIDUAL * variance)
 
 
 class HazardRounds(GradientRounds):
@@ -224,14 +223,14 @@ class HazardRounds(GradientRounds):
             spread = axes.T @ basis @ basis.T @ axes
             deviation = moments.sum_noise / (2.0 * baseline.rate * moments.rows)
             noise = deviation**2 * spread + np.eye(len(reached)) / (baseline.rate * moments.rows)
-            first = axes @ shrunk_first(Prior.of(terms.groups, basis).moved(axes.T), reached, noise)
+            first = axes @ shrunk_first(Prior.of(terms.groups, basis).moved(axes.T), reached, noise)[0]
         sampling = 1.0 / (baseline.curvature * moments.rows)
         loss = Loss(
             gradient,
             settings.clip_or(CLIP_OF_HAZARDS) * baseline.clip,
             baseline.curvature,
             sampling,
-            baseline.curvatures,
+            of_baseline=baseline.curvatures,
         )
         super().__init__(
             loss, terms, whitening, settings.directions, first, kept=kept, baseline=baseline.start

@@ -260,7 +260,8 @@ class Sizes:
         free = tuple(schema.coordinate(each.name) for each in schema.numbers)
         free = tuple(coordinate for coordinate in free if coordinate not in directions)
         every = tuple(combinations(free, 2))
-        if not every or (pairs is not None and not pairs):
+        wanted = schema.label.coding.kind in ("signs", "number") if pairs is None else bool(pairs)
+        if not every or not wanted:
             return PlannedPairs()
         beside = self.knots if len(every) >= FEWEST_PAIRS else min(self.knots, KNOTS_BESIDE_PAIRS)
         if count(schema, 0 if pairs else beside, every) > MOST_TERMS:

@@ -12,7 +12,7 @@ from dpcore.estimators.additive_terms import AdditiveTerms, Directions, TermGrou
 from dpcore.estimators.errors_of_weights import Answer, Released, errors_of_weights
 from dpcore.estimators.oracle import GradientEstimate
 from dpcore.estimators.private_newton import noise_of
-from dpcore.estimators.whitened_rounds import Seen, Whitening, bounded_step, clip_of, root
+from dpcore.estimators.whitened_rounds import LONGEST_STEP, Seen, Whitening, bounded_step, clip_of, root
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.numbers.processors import one_blas_thread
 from dpcore.records.clipping import Basis
@@ -269,6 +269,8 @@ class Loss:
     """The average curvature of a record in a whitened direction."""
     sampling: float
     """The variance of each coordinate of phi for the sampling of rows."""
+    longest_step: float = LONGEST_STEP
+    """Of phi."""
     of_baseline: Vector = field(default_factory=lambda: np.zeros(0))
     """(J,), the curvature along each coordinate of a baseline."""
 
@@ -318,7 +320,7 @@ class GradientRounds:
         noise, reached = noise_of(self._seen), root(self._seen)
         prior = self._prior.moved(axes.T)
         found = prior.shrunk(reached[start:], noise + loss.sampling)
-        moved = bounded_step(here, np.concatenate([reached[:start], found.mean]))
+        moved = bounded_step(here, np.concatenate([reached[:start], found.mean]), loss.longest_step)
         step = nearest(moved[start:], self._ordered @ axes)
         self.baseline, self.phi = moved[:start], axes @ step
         self.groups = {group.name: float(size) for group, size in zip(self._terms.groups, found.sizes, strict=True)}
@@ -344,9 +346,16 @@ class GradientRounds:
         return errors_of_weights(self.theta, self.answers, released) if self.answers else None
 
 
-def shrunk_first(prior: Prior, phi: Vector, noise: Matrix) -> Vector:
-    """Weights from the moments alone, (d,), shrunk. noise: (d, d), the covariance of phi's errors."""
+def shrunk_first(prior: Prior, phi: Vector, noise: Matrix) -> tuple[Vector, float]:
+    """Weights from the moments alone, (d,), shrunk, and what they explain of a variance, both without noise's part.
+
+    noise: (d, d), the covariance N of phi's errors. With s = K phi the squared length of phi without errors less that
+    of its distance from s is on average 2 s . phi - |s|^2 - 2 trace(K N).
+    """
     factor = np.linalg.cholesky(noise)
     # In these coordinates the noise has variance 1 in every direction.
-    shrunk = prior.moved(np.linalg.inv(factor)).shrunk(np.linalg.solve(factor, phi), 1.0)
-    return np.asarray(factor @ shrunk.mean)
+    found = prior.moved(np.linalg.inv(factor)).shrunk(np.linalg.solve(factor, phi), 1.0)
+    shrunk = np.asarray(factor @ found.mean)
+    gain = np.linalg.solve(found.prior + np.eye(len(phi)), found.prior).T
+    explained = float(2.0 * shrunk @ phi - shrunk @ shrunk - 2.0 * np.trace(factor @ gain @ factor.T))
+    return shrunk, explained

@@ -38,7 +38,7 @@ CURVATURE_OF_COUNTS = 1.4
 _LEAST_SHARE = 1e-3
 """The least mean of a count over its upper bound: noise may hide it."""
 
-_LONGEST_STEP_OF_COUNTS = 1.0
+LONGEST_STEP_OF_COUNTS = 1.0
 """In whitened units: exp(theta . x) is no line."""
 
 _LARGEST_VARIANCE = 1.0
@@ -221,5 +221,4 @@ class CountMoments:
 
 
 def _short_step(phi: Vector, found: Vector) -> Vector:
-    step = found - phi
-    return phi + step * min(1.0, _LONGEST_STEP_OF_COUNTS / max(float(np.linalg.norm(step)), 1e-9))
+    return bounded_step(phi, found, LONGEST_STEP_OF_COUNTS)
