@@ -144,7 +144,8 @@ class LearningFederation(InquiringFederation):
         if model.held_back is not None:
             federation = federation.hold_back(model.held_back)[1]
         if model.schema.label.coding.is_measured:
-            return evaluate_numbers(model.theta, federation.within(epsilon, USUAL_DELTA if delta is None else delta))
+            oracle = federation.within(epsilon, USUAL_DELTA if delta is None else delta)
+            return evaluate_numbers(model.theta, oracle, model.feature_map)
         pieces = None if adaptive is None else Adaptive(adaptive, Way.SPLIT)
         return model.scoring.evaluate(model, federation.within(epsilon, delta or Fraction(0), pieces), chosen)
 

@@ -250,7 +250,7 @@ class Model:
         return model_views.html_of(self)
 
     def plot(self) -> model_views.Picture:
-        """What each column adds to the score, as a picture that notebooks show. Raises SchemaError without classes."""
+        """What each column adds to the score, as a picture that notebooks show."""
         return model_views.picture_of(self)
 
     def evaluate(self, federation: "Federation", **options: Any) -> Any:
