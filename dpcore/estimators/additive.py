@@ -166,6 +166,7 @@ class PrivateAdditive(LinearClassifier):
                 f"increasing and decreasing are of two classes, and {oracle.schema.label.column!r} is a label of "
                 f"{oracle.schema.label.words}: a class whose score rises may become less likely; leave them out"
             )
+        self._check_label(oracle.schema)
         directions = directions_of(oracle.schema, self.increasing, self.decreasing)
         sizes = Sizes(oracle, self._wanted(oracle.schema), self.rounds, self.information, _exact(self.pairs_part))
         planned = sizes.planned(self.pairs, directions)
@@ -335,6 +336,17 @@ class PrivateAdditive(LinearClassifier):
                 raise ConfigurationError(
                     f"{name} is {getattr(self, name)}: give a positive number, at most {LARGEST_FACTOR}"
                 )
+
+    def _check_label(self, schema: Schema) -> None:
+        """Raise ConfigurationError if a model of this label cannot be had, before anything is asked."""
+        coding = schema.label.coding
+        if coding.is_measured and not schema.bias:
+            raise ConfigurationError("a model of a number needs an intercept: set bias = true in the schema")
+        least = 4 if coding.intervals or coding.has_exposure else 3
+        if self.rounds < least:
+            raise ConfigurationError(
+                f"rounds is {self.rounds}: a model of {schema.label.words} asks for one thing more, give at least 4"
+            )
 
     def _check_parts(self) -> None:
         for name in ("knots_part", "pairs_part", "moments_part"):

@@ -18,7 +18,6 @@ from dpcore.records.schema import Schema
 from learner.federation import Federation
 from learner.hazard_models import hazard_errors, ranked_ratios
 from learner.model import Model, predict
-from learner.shapes import every_shapes
 from learner.training import model_of_answers
 from learner.warm_start import load_start
 from radofed.cli.entry_point import run
@@ -187,7 +186,6 @@ def test_what_needs_classes_refuses_a_time(model, tmp_path, capsys):
     for refused in (
         lambda: model.probabilities(np.zeros(1)),
         lambda: model.predicted(np.zeros(1)),
-        lambda: every_shapes(model),
         lambda: model.explain({"age": 50, "smoker": "no"}),
         model.to_original_units,
         model.to_sklearn,
@@ -197,7 +195,7 @@ def test_what_needs_classes_refuses_a_time(model, tmp_path, capsys):
     file = tmp_path / "model.json"
     model.save(file)
     out = str(tmp_path / "out.json")
-    for asked in (("export", str(file), "-o", out), ("report", str(file)), ("picture", str(file))):
+    for asked in (("export", str(file), "-o", out), ("report", str(file))):
         assert run(["learner", *asked, "--format", "json"]) == 4
         assert "`rado learner predict` says survival" in json.loads(capsys.readouterr().out)["error"]["message"]
     number = replace(SCHEMA, label=Number(column="n", lower=0.0, upper=1.0))
