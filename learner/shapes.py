@@ -44,7 +44,7 @@ SCORE = "the score"
 
 @dataclass(frozen=True)
 class UnitsOfScore:
-    """What shapes add to, of a label that is a number, a count or a time to an event: `middle` + `unit` times the score."""
+    """What shapes add to if the label is a number, a count or a time to an event: `middle` + `unit` times the score."""
 
     words: str
     """What it is."""

@@ -5,7 +5,8 @@
     moments of the mapped records (additive_terms)         -> a basis in which they are white
     gradients of the mapped records (additive_rounds)      -> weights, shrunk group by group
 
-The rounds are those of dpcore.estimators.private_newton; directions that do not pay for their noise are left out of
+What gradients are of depends on the label: dpcore.estimators.additive_losses. The rounds are those of
+dpcore.estimators.private_newton; directions that do not pay for their noise are left out of
 later ones. All parts of the budget add up to one. If budget and rows are too small, which is known before anything is
 asked, the model has no pairs, or is straight: then `PrivateNewton` asks, with the whole budget.
 """
@@ -81,8 +82,9 @@ class PrivateAdditive(LinearClassifier):
       pairs chosen then if noise hides scores as large as `LARGEST_NOISE`.
     - knots_part, pairs_part, moments_part: of the budget's squared mu; pairs_part only if pairs are chosen. The
       gradients share the rest equally.
-    - clip: as in `PrivateNewton`, by default 0.28, of several classes 0.4. shrinkage: as for `Whitening.cleaned`, by
-      default 0.03; of several classes as for `Whitening.of`, by default 0.5. Both are at most `LARGEST_FACTOR`.
+    - clip: as in `PrivateNewton`, by default 0.28, of several classes 0.4, of numbers and counts 1.5, of times as in
+      `ProportionalHazards`, 1. shrinkage: as for `Whitening.cleaned`, by default 0.03; of several classes as for
+      `Whitening.of`, by default 0.5. Both are at most `LARGEST_FACTOR`.
     - increasing, decreasing: real and boolean features with which the score never falls, or never rises, up to rounding
       (some 1e-15): names, separated by commas, or a list. They are in no product, and have no point mass inside their
       range.
@@ -94,7 +96,8 @@ class PrivateAdditive(LinearClassifier):
       the `rounds`, in place of a gradient, asks F^2 + F + 1 predicates about the signs of F features. The pairs are
       chosen whose scores are above the noise, as many as fit (dpcore.estimators.additive_pairs).
     - None: all, if they fit beside all knots, or chosen ones, if `FEWEST_PAIRS` fit beside `KNOTS_BESIDE_PAIRS` knots;
-      but only if the budget and the rows are enough. Otherwise nothing is asked or spent for them.
+      but only if the budget and the rows are enough. Otherwise nothing is asked or spent for them. Pairs are chosen of
+      two classes only, and of counts and times None means none.
     - Text, such as "age*dose, age*smoker", or a list such as [("age", "dose, mg")]: these, of real features and flags.
 
     After `fit_queries`:
@@ -118,6 +121,9 @@ class PrivateAdditive(LinearClassifier):
 
     - pairs None means none, and True all of them, if they fit: signs choose pairs of two classes only.
     - increasing and decreasing are refused: a class whose score rises may become less likely, as others' rise more.
+
+    Of a number, a count or a time scores are as of `PrivateNewton` and `ProportionalHazards`, covariance_ is None, and
+    `rounds` is at least 4 for a time or an exposure, which take a query more. A time has `log_hazards_` (J,), too.
     """
 
     several_classes: ClassVar[bool] = True
@@ -373,9 +379,7 @@ class PrivateAdditive(LinearClassifier):
         raise ConfigurationError(f"{name} is {value!r}: give a number")
 
 
-def _rounds(
-    oracle: Oracle, terms: AdditiveTerms, settings: LossSettings
-) -> tuple[Rounds, Callable[[], Matrix | None]]:
+def _rounds(oracle: Oracle, terms: AdditiveTerms, settings: LossSettings) -> tuple[Rounds, Callable[[], Matrix | None]]:
     """The rounds for the oracle's label, and what gives the covariance of their weights, if it is known."""
     # An oracle answers what the protocol for its label lists.
     coding = oracle.schema.label.coding

@@ -10,10 +10,9 @@ The weights of numbers, counts and times start at those of least squares of the 
 sampling variance counts too.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -232,9 +231,7 @@ class HazardRounds(GradientRounds):
             sampling,
             of_baseline=baseline.curvatures,
         )
-        super().__init__(
-            loss, terms, whitening, settings.directions, first, kept=kept, baseline=baseline.start
-        )
+        super().__init__(loss, terms, whitening, settings.directions, first, kept=kept, baseline=baseline.start)
         self._bias = oracle.schema.bias
 
     @property

@@ -265,9 +265,7 @@ class Sizes:
             return PlannedPairs()
         beside = self.knots if len(every) >= FEWEST_PAIRS else min(self.knots, KNOTS_BESIDE_PAIRS)
         if count(schema, 0 if pairs else beside, every) > MOST_TERMS:
-            if schema.label.coding != SIGNS:
-                return self._not_chosen(len(every), demanded=bool(pairs))
-            return self._demanded(free) if pairs else self._worthwhile(free)
+            return self._chosen(free, demanded=bool(pairs))
         terms = min(MOST_TERMS, count(schema, self.knots, every))
         needed = PAIRS_INFORMATION * self.information
         if pairs or self.affords(terms, needed):
@@ -293,12 +291,14 @@ class Sizes:
             )
         return PlannedPairs(pairs)
 
-    def _not_chosen(self, pairs: int, *, demanded: bool) -> PlannedPairs:
-        """None of more pairs than fit: the signs that choose among them are of two classes."""
-        words = self.oracle.schema.label.words
+    def _chosen(self, free: tuple[int, ...], *, demanded: bool) -> PlannedPairs:
+        """Some of more pairs than fit; none unless the label has two classes, whose signs choose among them."""
+        label, pairs = self.oracle.schema.label, math.comb(len(free), 2)
+        if label.coding == SIGNS:
+            return self._demanded(free) if demanded else self._worthwhile(free)
         why = f"the {pairs} pairs do not fit into {MOST_TERMS} terms, and signs choose pairs of two classes only"
         if demanded:
-            raise ConfigurationError(f"{why}, not of {words}: name the pairs")
+            raise ConfigurationError(f"{why}, not of {label.words}: name the pairs")
         return PlannedPairs(left_out=f"the model has no products: {why}; pairs can be named")
 
     def _demanded(self, free: tuple[int, ...]) -> PlannedPairs:

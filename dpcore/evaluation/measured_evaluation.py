@@ -64,12 +64,11 @@ class MeasuredEvaluation:
         ]
 
 
-def evaluate_numbers(
-    theta: Vector, oracle: NumberOracle, feature_map: FeatureMap | None = None
-) -> MeasuredEvaluation:
+def evaluate_numbers(theta: Vector, oracle: NumberOracle, feature_map: FeatureMap | None = None) -> MeasuredEvaluation:
     """Evaluate theta (d,), which predicts t, by one release of moments with the whole budget. Raises as an Oracle does.
 
-    feature_map: whose coordinates theta is over; None for the schema's. Records longer than the clipping norm are shortened, so a model is measured on these.
+    feature_map: whose coordinates theta is over; None for the schema's. Records longer than the clipping norm are
+    shortened, so a model is measured on these.
     """
     measured(oracle.schema.label, "an evaluation of numbers")
     moments = oracle.number_moments(feature_map=feature_map)

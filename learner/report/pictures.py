@@ -159,7 +159,9 @@ def _values(shape: Values, id_: str) -> tuple[Drawing, str]:
             for at in shown
         ],
     )
-    caption = f"What each value adds to {shape.adds_to}: to the right of the line it raises it, to the left it lowers it."
+    caption = (
+        f"What each value adds to {shape.adds_to}: to the right of the line it raises it, to the left it lowers it."
+    )
     caption += " The thin lines are the bands." if any(at.band is not None for at in shown) else ""
     return made, caption + (f" {hidden} more values are left out." if hidden > 0 else "")
 
@@ -193,8 +195,8 @@ def _surface(shape: Surface, id_: str) -> tuple[Drawing | None, str]:
     known = " In bold: the band of the cell leaves out 0." if cells[0].measurable is not None else ""
     unknown = " A question mark: not measurable." if any(at.measurable is False for at in cells) else ""
     return made, (
-        f"{words} Orange with a plus raises {shape.adds_to}, blue with a minus lowers it.{known}{unknown} Values are not "
-        "equally far apart."
+        f"{words} Orange with a plus raises {shape.adds_to}, blue with a minus lowers it.{known}{unknown} Values are "
+        "not equally far apart."
     )
 
 

@@ -1,4 +1,4 @@
-"""Additive models of numbers, counts and times: from exact sums they are the maximum likelihood over the same functions.
+"""Additive models of numbers, counts and times: from exact sums they are the best over the same functions.
 
 scikit-learn's least squares and Poisson regression, and a minimiser of the complementary log-log likelihood that is
 written out here, are fitted to the mapped rows.
@@ -180,7 +180,7 @@ def test_a_time_has_the_proportional_hazards_of_the_mapped_rows():
 
 
 def test_a_hazard_can_be_held_to_rise():
-    oracle, x, _ = times()
+    oracle, _, _ = times()
     learned = PrivateAdditive(increasing="age").fit_queries(oracle)
     line = np.column_stack([np.linspace(-1, 1, 101), np.zeros((101, 2)), np.ones(101)])
     assert (np.diff(learned.decision_function(line)) > -1e-9).all()
@@ -200,9 +200,9 @@ def test_a_refused_gradient_ends_the_rounds_with_a_warning():
 
 def test_what_cannot_be_had_is_refused_before_anything_is_asked():
     oracle = times(answers=0)[0]
-    with pytest.raises(ConfigurationError, match="rounds is 3: .* give at least 4"):
+    with pytest.raises(ConfigurationError, match=r"rounds is 3: .* give at least 4"):
         PrivateAdditive(rounds=3).fit_queries(oracle)
-    with pytest.raises(ConfigurationError, match="rounds is 3: .* give at least 4"):
+    with pytest.raises(ConfigurationError, match=r"rounds is 3: .* give at least 4"):
         PrivateAdditive(rounds=3).fit_queries(rates(answers=0)[0])
     _, x, _ = drawn()
     bare = ExactOracle(NUMBER, np.zeros(ROWS, np.int32), x[:, :3], answers=0, bias=False)
