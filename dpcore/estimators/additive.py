@@ -5,8 +5,7 @@
     moments of the mapped records (additive_terms)         -> a basis in which they are white
     gradients of the mapped records (additive_rounds)      -> weights, shrunk group by group
 
-What gradients are of depends on the label: dpcore.estimators.additive_losses. The rounds are those of
-dpcore.estimators.private_newton; directions that do not pay for their noise are left out of
+What gradients are of: dpcore.estimators.additive_losses. Directions that do not pay for their noise are left out of
 later ones. All parts of the budget add up to one. If budget and rows are too small, which is known before anything is
 asked, the model has no pairs, or is straight: then `PrivateNewton` asks, with the whole budget.
 """
