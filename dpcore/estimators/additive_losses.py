@@ -12,7 +12,7 @@ sampling variance counts too.
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -52,8 +52,15 @@ SHRINKAGE, SHRINKAGE_OF_CLASSES = 0.03, 0.5
 class Rounds(Protocol):
     """The rounds of a fit: `GradientRounds`, and `ClassRounds` of several classes."""
 
-    asked: Any
-    groups: dict[str, float]
+    @property
+    def asked(self) -> list[int]:
+        """How many directions each gradient was about."""
+        ...
+
+    @property
+    def groups(self) -> dict[str, float]:
+        """The variance that each group of terms was given."""
+        ...
 
     def ask(self, part: Fraction, left: int) -> None:
         """Ask for one more gradient, of which `left` more follow."""

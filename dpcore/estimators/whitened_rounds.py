@@ -72,7 +72,7 @@ class Whitening:
         return cls._of_spreads(vectors, values, raise_eigenvalues(values, moments.product_noise, shrinkage), moments)
 
     @classmethod
-    def cleaned(cls, moments: Moments, shrinkage: float) -> "Whitening":
+    def cleaned(cls, moments: Moments | NumberMoments, shrinkage: float) -> "Whitening":
         """From noisy moments; the least eigenvalue is sqrt(shrinkage d) times the noise of an entry."""
         values, vectors = np.linalg.eigh(moments.product_sum)
         noise = float(np.linalg.norm(moments.product_noise)) / moments.d
