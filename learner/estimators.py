@@ -83,6 +83,7 @@ _WORDS = {
     bool: "true or false",
     str: "a text",
     list: "a list",
+    dict: "numbers by name",
     NoneType: "null",
 }
 # No division by zero, and no exponent.
@@ -179,18 +180,22 @@ def instance_of(name: str, estimator: Any, options: Mapping[str, Any]) -> Any:
 
 
 def _typed(name: str, option: str, value: Any, parameter: inspect.Parameter) -> Any:
-    """The value in the type of the parameter's annotation. Integers become floats; numbers exact fractions, or texts.
+    """The value in the type of the parameter's annotation. Numbers become exact fractions, or texts.
+
+    Integers become floats, and floats without a fraction integers.
 
     Raises ConfigurationError if the value has another type.
     """
     kinds = get_args(parameter.annotation) or (parameter.annotation,)
-    allowed = [list if get_origin(kind) is list else kind for kind in kinds if kind is not Any]
+    allowed = [get_origin(kind) if get_origin(kind) in (list, dict) else kind for kind in kinds if kind is not Any]
     if not allowed or get_origin(parameter.annotation) is Literal:
         allowed = [type(part) for part in allowed] or [object]
     for kind in allowed:
         plain = isinstance(kind, type) and (kind is bool or not isinstance(value, bool))
         if plain and isinstance(value, kind):
             return value
+        if plain and kind is int and isinstance(value, float) and value.is_integer():
+            return int(value)
         if plain and kind in (float, Fraction) and isinstance(value, int | float) and _is_finite(value):
             # A double means its shortest decimal.
             return float(value) if kind is float else Fraction(str(value))

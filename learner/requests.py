@@ -368,6 +368,8 @@ class GradientRequest(NoisyTerms):
     """See dpcore.queries.gradient; theta is then in its coordinates."""
     interval_weight: int = 1
     """Of proportional hazards: dpcore.queries.hazard_gradient."""
+    class_weights: tuple[int, ...] = ()
+    """Of labels of classes: dpcore.queries.gradient."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -395,13 +397,14 @@ class GradientRequest(NoisyTerms):
         fields = (self.loss, theta, self.clip, SMALLEST_SHARE_SIGMA, self.basis)
         coding = self.schema.label.coding
         if coding.classes:
-            return self.calibrated(ClassGradientQuery(*fields, coding.classes), honest_parties)
+            of_classes = ClassGradientQuery(*fields, coding.classes, class_weights=self.class_weights)
+            return self.calibrated(of_classes, honest_parties)
         if coding.is_measured:
             return self.calibrated(NumberGradientQuery(*fields, coding), honest_parties)
         if coding.intervals:
             hazards = HazardGradientQuery(*fields, coding.intervals, self.interval_weight)
             return self.calibrated(hazards, honest_parties)
-        return self.calibrated(GradientQuery(*fields), honest_parties)
+        return self.calibrated(GradientQuery(*fields, class_weights=self.class_weights), honest_parties)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ from learner.model import Model
 from learner.release import Release
 from learner.uncertainty import MOST_COORDINATES
 from learner.warm_start import epochs_of, load_start, started
-from radobase.options import named_options, training_part
+from radobase.options import estimator_options, training_part
 from wire.query import Query
 from wire.request_fields import AskedTerms, TrainOptions
 
@@ -162,6 +162,7 @@ def model_of_answers(
         _covariance_of(estimator),
         epochs=epochs_of([answer.query for answer in oracle.answers]),
         log_hazards=getattr(estimator, "log_hazards_", None),
+        class_weights=getattr(estimator, "class_weights_", ()),
     )
     return model if start is None else started(model, start)
 
@@ -233,7 +234,7 @@ class AskedTraining:
         Raises ConfigurationError or PlanError, and as `learner.warm_start.load_start`.
         """
         check_learns(name, schema)
-        chosen = named_options(options.option) | ({} if options.rounds is None else {"rounds": options.rounds})
+        chosen = estimator_options(options.option, rounds=options.rounds, class_weight=options.class_weight)
         terms = {**values_of(options, AskedTerms), "held_back": training_part(options.hold_back)}
         estimator, budget, start = make_estimator(name, **chosen), options.budget(name), None
         if options.start_from is not None:

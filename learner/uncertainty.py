@@ -24,7 +24,8 @@ from dpcore.errors import ModelError, ShapeError
 from dpcore.estimators.errors_of_weights import MEASURABLE, PRIOR_DEVIATION
 from dpcore.records.schema import Schema
 from learner.estimators import OTHER_SCORES
-from learner.scoring import OneScore, ScoreOfEachClass, Scoring
+from learner.scoring import OneScore, ScoreOfEachClass
+from learner.scoring_base import Scoring
 
 if TYPE_CHECKING:
     from dpcore.evaluation.class_evaluation import ClassEvaluation
@@ -251,6 +252,9 @@ def why_no_probability(model: Scored) -> str | None:
     """Why the model has scores and no probabilities, and what to do; None if it has some."""
     if model.calibration is not None:
         return None
+    if not model.scoring.has_classes:
+        label = model.schema.label
+        return f"{label.column!r} is {label.words}: a model of it has predictions and no probabilities of classes"
     log_odds = model.scoring.log_odds
     if model.estimator in log_odds and (model.schema.bias or model.estimator != "moments-discriminant"):
         return None

@@ -29,6 +29,7 @@ from wire.query_kinds import (
     feature_map_from_proto,
     feature_map_to_proto,
     has_class_products,
+    has_class_weights,
     read_kind,
     write_kind,
 )
@@ -64,6 +65,8 @@ class Feature(StrEnum):
     """The noise is that of the cohort that answers (dpcore.accounting.cohorts)."""
     CLASS_PRODUCTS = "class-products"
     """Moments have products of each class (dpcore.queries.class_moments)."""
+    CLASS_WEIGHTS = "class-weights"
+    """A gradient weighs the classes of the label (dpcore.queries.gradient)."""
 
 
 OWN_FEATURES: tuple[str, ...] = tuple(sorted(feature.value for feature in Feature))
@@ -243,6 +246,7 @@ class Query(Wire[query_pb2.Query]):
             "products_of_each_class has its feature": (
                 has_class_products(self.kind) == (Feature.CLASS_PRODUCTS in self.features)
             ),
+            "class_weights has its feature": (has_class_weights(self.kind) == (Feature.CLASS_WEIGHTS in self.features)),
             f"the query's total has at most {MAX_VALUES} values": self.length <= MAX_VALUES,
             f"a query about a number or a count names the feature {Feature.NUMBERS.value}": (
                 Feature.NUMBERS.value in self.features or not self.schema.label.coding.is_measured

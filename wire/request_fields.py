@@ -101,6 +101,10 @@ HOLD_BACK = Option(
 )
 ESTIMATOR_OPTION = Option("An option of the estimator, NAME=VALUE, such as n_rounds=500; repeatable.")
 ROUNDS = Option("Number of rounds, if the estimator has them.", default="the estimator's")
+CLASS_WEIGHT = Option(
+    "newton, additive: how many times a record of a class counts, such as positive=5; several with commas. balanced: "
+    "all classes count as much, by the counts of the training's first answer."
+)
 LOCAL = Option(
     "Each party flips its records' answers at random before it sums them: it needs to trust no other party, and the "
     "error grows with the root of the rows."
@@ -405,6 +409,7 @@ class TrainOptions(AskOptions):
     option: Annotated[tuple[str, ...], ESTIMATOR_OPTION] = ()
     schema: Annotated[Path | None, Option("To query: the schema that the parties share.")] = None
     rounds: Annotated[int | None, ROUNDS] = None
+    class_weight: Annotated[str | None, CLASS_WEIGHT] = None
     journal: Annotated[
         Path | None,
         Option("To query: file with the queries so far, to continue from.", default="OUTPUT.journal"),

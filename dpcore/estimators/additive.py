@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from itertools import islice
 from numbers import Real
-from typing import ClassVar, Self, cast
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,15 +22,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import validate_data
 
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
-from dpcore.estimators.additive_losses import (
-    CELLS_PART,
-    HazardRounds,
-    LossSettings,
-    NumberRounds,
-    Rounds,
-    rounds_of_classes,
-    rounds_of_two_classes,
-)
+from dpcore.estimators.additive_losses import CELLS_PART, HazardRounds, LossSettings, rounds_of
 from dpcore.estimators.additive_pairs import (
     LEAST_INFORMATION,
     Pairs,
@@ -51,8 +43,9 @@ from dpcore.estimators.additive_terms import (
     ordered_features,
 )
 from dpcore.estimators.base import LinearClassifier
-from dpcore.estimators.hazards import EventTimeOracle, ProportionalHazards
-from dpcore.estimators.oracle import ClassOracle, NumberOracle, Oracle, check_left
+from dpcore.estimators.class_weights import check_asked
+from dpcore.estimators.hazards import ProportionalHazards
+from dpcore.estimators.oracle import Oracle, check_left
 from dpcore.estimators.private_histograms import Histogram, histograms
 from dpcore.estimators.private_newton import PrivateNewton
 from dpcore.numbers.fixed_point import Matrix, Vector
@@ -88,6 +81,7 @@ class PrivateAdditive(LinearClassifier):
       (some 1e-15): names, separated by commas, or a list. They are in no product, and have no point mass inside their
       range.
     - stop_if_straight: whether to ask nothing if budget and rows are too small for curves.
+    - class_weight, and `class_weights_` after fitting: as of `PrivateNewton`.
 
     pairs: which pairs have products.
 
@@ -144,6 +138,7 @@ class PrivateAdditive(LinearClassifier):
         increasing: str | list[str] = "",
         decreasing: str | list[str] = "",
         stop_if_straight: bool = False,
+        class_weight: str | dict[str, Any] | None = None,
     ) -> None:
         self.knots = knots
         self.pairs = pairs
@@ -157,6 +152,7 @@ class PrivateAdditive(LinearClassifier):
         self.increasing = increasing
         self.decreasing = decreasing
         self.stop_if_straight = stop_if_straight
+        self.class_weight = class_weight
 
     def fit_queries(self, oracle: Oracle) -> Self:
         """Fit by querying; returns self. If a query after the moments is refused, the result so far is kept.
@@ -165,6 +161,7 @@ class PrivateAdditive(LinearClassifier):
         OracleRefusedError.
         """
         self._check()
+        check_asked(self.class_weight, oracle.schema)
         check_left(oracle)
         if oracle.schema.label.classes and (self.increasing or self.decreasing):
             raise ConfigurationError(
@@ -183,7 +180,8 @@ class PrivateAdditive(LinearClassifier):
         return self._fit_straight(oracle, directions, reason)
 
     def _fit_straight(self, oracle: Oracle, directions: Directions, reason: str) -> Self:
-        straight = ProportionalHazards() if oracle.schema.label.coding.intervals else PrivateNewton()
+        is_time = bool(oracle.schema.label.coding.intervals)
+        straight = ProportionalHazards() if is_time else PrivateNewton(class_weight=self.class_weight)
         straight.set_params(rounds=min(self.rounds, straight.rounds)).fit_queries(oracle)
         self.feature_map_: FeatureMap | None = None
         self.covariance_: Matrix | None = getattr(straight, "covariance_", None)
@@ -191,6 +189,7 @@ class PrivateAdditive(LinearClassifier):
         self.directions_: list[int] = []
         self.pairs_: list[str] = []
         self.rounds_done_ = straight.rounds_done_
+        self.class_weights_: tuple[int, ...] = getattr(straight, "class_weights_", ())
         self.left_out_: list[str] = [reason]
         self.warning_: str | None = "; ".join(filter(None, (reason, straight.warning_)))
         if oracle.schema.label.classes:
@@ -216,8 +215,10 @@ class PrivateAdditive(LinearClassifier):
         terms = self._terms(oracle, first, choice, directions, planned, notes)
         self.feature_map_ = terms.feature_map
         self.pairs_ = _products(oracle.schema, terms.feature_map, planned.given)
-        settings = LossSettings(second, self.clip, self.shrinkage, directions)
-        rounds, covariance = _rounds(oracle, terms, settings)
+        settings = LossSettings(second, self.clip, self.shrinkage, directions, self.class_weight)
+        rounds, covariance, weighing = rounds_of(oracle, terms, settings)
+        self.class_weights_ = weighing.weights
+        notes += filter(None, [weighing.note])
         for left in reversed(range(self.rounds - before)):
             try:
                 rounds.ask(part, left)
@@ -376,20 +377,6 @@ class PrivateAdditive(LinearClassifier):
         except OverflowError:
             pass
         raise ConfigurationError(f"{name} is {value!r}: give a number")
-
-
-def _rounds(oracle: Oracle, terms: AdditiveTerms, settings: LossSettings) -> tuple[Rounds, Callable[[], Matrix | None]]:
-    """The rounds for the oracle's label, and what gives the covariance of their weights, if it is known."""
-    # An oracle answers what the protocol for its label lists.
-    coding = oracle.schema.label.coding
-    if coding.classes:
-        return rounds_of_classes(cast("ClassOracle", oracle), terms, settings), lambda: None
-    if coding.is_measured:
-        return NumberRounds(cast("NumberOracle", oracle), terms, settings), lambda: None
-    if coding.intervals:
-        return HazardRounds(cast("EventTimeOracle", oracle), terms, settings), lambda: None
-    rounds, released = rounds_of_two_classes(oracle, terms, settings)
-    return rounds, lambda: rounds.covariance(released)
 
 
 def _exact(part: float) -> Fraction:

@@ -10,15 +10,17 @@ The weights of numbers, counts and times start at those of least squares of the 
 sampling variance counts too.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 
 from dpcore.estimators.additive_rounds import GradientRounds, KeptDirections, Loss, Prior, shrunk_first
 from dpcore.estimators.additive_terms import AdditiveTerms, Directions
 from dpcore.estimators.class_additive import ClassRounds
+from dpcore.estimators.class_weights import Given, Weighing, weigh
 from dpcore.estimators.errors_of_weights import Released
 from dpcore.estimators.hazards import Baseline, EventTimeOracle, constant_direction, first_step
 from dpcore.estimators.number_newton import CURVATURE_OF_COUNTS, LONGEST_STEP_OF_COUNTS, WIDER, CountMoments
@@ -80,6 +82,8 @@ class LossSettings:
     clip: float | None
     shrinkage: float | None
     directions: Directions
+    class_weight: Given = None
+    """As of `PrivateAdditive`, of classes."""
 
     def clip_or(self, usual: float) -> float:
         """The clip, if one is given."""
@@ -97,17 +101,17 @@ def norm_of(terms: AdditiveTerms) -> Fraction:
 
 def rounds_of_two_classes(
     oracle: Oracle, terms: AdditiveTerms, settings: LossSettings
-) -> tuple[GradientRounds, Released]:
-    """The rounds of two classes, and what their errors need."""
+) -> tuple[GradientRounds, Released, Weighing]:
+    """The rounds of two classes, what their errors need, and the class weights."""
     norm, feature_map = norm_of(terms), terms.feature_map
-    moments = oracle.moments(
-        part=settings.part, norm_bound=norm, edge_weight=EDGE_WEIGHT * norm, feature_map=feature_map
-    )
+    asked = oracle.moments(part=settings.part, norm_bound=norm, edge_weight=EDGE_WEIGHT * norm, feature_map=feature_map)
+    weighing, moments = weigh(settings.class_weight, oracle.schema.label, asked)
     whitening = Whitening.cleaned(moments, settings.shrinkage_or(SHRINKAGE))
     clip, basis = settings.clip_or(CLIP), whitening.basis.matrix
 
     def gradient(phi: Vector, clip: Fraction, part: Fraction, basis: Basis) -> GradientEstimate:
-        return oracle.gradient(phi, clip=clip, part=part, basis=basis, feature_map=feature_map)
+        options = {"basis": basis, "feature_map": feature_map, **weighing.asked}
+        return weighing.answer(oracle.gradient(phi, clip=clip, part=part, **options))
 
     # The minimiser of the loss's second-order expansion at zero.
     first = 2.0 * (basis @ moments.edge_sum) / moments.rows
@@ -115,24 +119,29 @@ def rounds_of_two_classes(
     first, _ = shrunk_first(Prior.of(terms.groups, basis), first, noise)
     loss = Loss(gradient, clip, CURVATURE, sampling_of(clip, moments.rows))
     released = Released(oracle.schema, moments, basis, float(clip_of(clip, whitening.size)), feature_map)
-    return GradientRounds(loss, terms, whitening, settings.directions, first), released
+    return GradientRounds(loss, terms, whitening, settings.directions, first), released, weighing
 
 
-def rounds_of_classes(oracle: ClassOracle, terms: AdditiveTerms, settings: LossSettings) -> ClassRounds:
-    """Those of several classes."""
+def rounds_of_classes(
+    oracle: ClassOracle, terms: AdditiveTerms, settings: LossSettings
+) -> tuple[ClassRounds, Weighing]:
+    """Those of several classes, and the class weights."""
     feature_map = terms.feature_map
-    moments = oracle.class_moments(part=settings.part, norm_bound=norm_of(terms), feature_map=feature_map)
+    asked = oracle.class_moments(part=settings.part, norm_bound=norm_of(terms), feature_map=feature_map)
+    weighing, moments = weigh(settings.class_weight, oracle.schema.label, asked)
     shrinkage = settings.shrinkage_or(SHRINKAGE_OF_CLASSES)
     whitening = Whitening.of(moments, shrinkage)
     clip, basis = clip_of(settings.clip_or(CLIP_OF_CLASSES), whitening.size), whitening.basis
-    return ClassRounds(
-        lambda phi, part: oracle.class_gradient(phi, clip=clip, part=part, basis=basis, feature_map=feature_map),
+    options = {"clip": clip, "basis": basis, "feature_map": feature_map, **weighing.asked}
+    rounds = ClassRounds(
+        lambda phi, part: weighing.answer(oracle.class_gradient(phi, part=part, **options)),
         moments,
         basis.matrix,
         float(clip),
         terms,
         shrinkage,
     )
+    return rounds, weighing
 
 
 class NumberRounds(GradientRounds):
@@ -146,7 +155,8 @@ class NumberRounds(GradientRounds):
         self._counts = CountMoments(moments, label) if isinstance(label, Count) else None
         whitening = Whitening.cleaned(moments, settings.shrinkage_or(SHRINKAGE))
         theta, variance = _least_squares(moments, terms, whitening.basis.matrix)
-        residual = float(np.sqrt(variance)) if self._counts is None else self._counts.residual(variance)
+        residual = float(np.sqrt(variance))
+        residual = residual if self._counts is None else self._counts.residual(residual)
         curvature = 1.0 if self._counts is None else CURVATURE_OF_COUNTS * self._counts.mean
         name: LossName = "squared" if self._counts is None else "poisson"
 
@@ -253,3 +263,20 @@ class HazardRounds(GradientRounds):
     def log_hazards(self) -> Vector:
         """(J,), of a record whose mapped coordinates are zero, but for the bias."""
         return self.baseline * self._weight + (float(super().theta[-1]) if self._bias else 0.0)
+
+
+def rounds_of(
+    oracle: Oracle, terms: AdditiveTerms, settings: LossSettings
+) -> tuple[Rounds, Callable[[], Matrix | None], Weighing]:
+    """The rounds for the oracle's label, what gives the covariance of the weights, if known, and the class weights."""
+    # An oracle answers what the protocol for its label lists.
+    coding = oracle.schema.label.coding
+    if coding.classes:
+        of_classes, weighing = rounds_of_classes(cast("ClassOracle", oracle), terms, settings)
+        return of_classes, lambda: None, weighing
+    if coding.is_measured:
+        return NumberRounds(cast("NumberOracle", oracle), terms, settings), lambda: None, Weighing()
+    if coding.intervals:
+        return HazardRounds(cast("EventTimeOracle", oracle), terms, settings), lambda: None, Weighing()
+    rounds, released, weighing = rounds_of_two_classes(oracle, terms, settings)
+    return rounds, lambda: rounds.covariance(released), weighing

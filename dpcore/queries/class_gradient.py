@@ -3,6 +3,7 @@
 With scores s_c = theta_c . z a record of class y has the gradient (p - onehot(y)) z^T, p the softmax of its scores.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.progress import Progress
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.records.features import Target, several_classes
-from dpcore.records.losses import STEP_BITS, WEIGHT_BITS, clip_squared, exponential_table
+from dpcore.records.losses import STEP_BITS, clip_squared, exponential_table
 from dpcore.records.records import BLOCK_ROWS, Records, labelled_rows
 
 
@@ -29,7 +30,8 @@ class ClassGradientQuery(GradientQuery):
     are one vector of squared length |w|^2 |z|^2. It is clipped as a whole, so it is at most C long, whatever k is.
 
     A record that is replaced moves the sum by at most two such lengths: the proof is that of
-    dpcore.accounting.noise_shares.gradient_squared, with w z in place of -w e.
+    dpcore.accounting.noise_shares.gradient_squared, with w z in place of -w e. Class weights multiply what was clipped,
+    as in `GradientQuery`.
 
     Raises PlanError and ConfigurationError as it does, and if the loss is not "logistic".
     """
@@ -59,19 +61,26 @@ class ClassGradientQuery(GradientQuery):
 
         theta = np.array(self.theta, dtype=np.int64).reshape(self.classes, records.d)
         most, shift = clip_squared(self.clip, fraction_bits), fraction_bits + THETA_BITS - STEP_BITS
-        table, total = exponential_table(), np.zeros((self.classes, records.d), dtype=np.int64)
+        table = exponential_table()
+        of_classes = np.zeros((len(self.class_weights) or 1, self.classes, records.d), dtype=np.int64)
         for first, block, codes in labelled_rows(records, fraction_bits):
             rows = block if self.basis is None else np.trunc(self.basis.products(block)).astype(np.int64)
             usable = records.usable[first : first + len(block)]
-            add_class_gradients(rows[usable], codes[usable].astype(np.int64), theta, table, shift, most, total)
+            for total, members in zip(of_classes, self._members(codes), strict=True):
+                kept = usable if members is None else usable & members
+                add_class_gradients(rows[kept], codes[kept].astype(np.int64), theta, table, shift, most, total)
             if progress is not None:
                 progress(min(first + BLOCK_ROWS, records.rows), records.rows)
-        return total.ravel()
+        return self._weighted(of_classes).ravel()
+
+    @property
+    def class_codes(self) -> Sequence[int]:
+        """See `GradientQuery`."""
+        return range(self.classes)
 
     def decode(self, total: NDArray[np.int64], fraction_bits: int) -> NDArray[np.float64]:
         """The sum of clipped gradients in real units: (classes, d)."""
-        rows = total.reshape(self.classes, -1).astype(np.float64)
-        return np.ldexp(rows, -(fraction_bits + WEIGHT_BITS))
+        return self._in_real_units(total.reshape(self.classes, -1), fraction_bits)
 
     def words(self) -> str:
         """See `QueryKind`."""

@@ -1,9 +1,10 @@
 """The gradient query: each record contributes its gradient of a loss at theta, clipped to a norm."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from math import isqrt
+from math import gcd, isqrt
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,6 +18,7 @@ from dpcore.numbers.progress import Progress
 from dpcore.numbers.rationals import check_rational
 from dpcore.queries.kind import QueryKind, QueryLimits
 from dpcore.records.clipping import Basis
+from dpcore.records.coding import Labels
 from dpcore.records.computation import Computation
 from dpcore.records.losses import LOSSES, STEP_BITS, WEIGHT_BITS, LossName, check_loss, clip_squared, weight_table
 from dpcore.records.records import BLOCK_ROWS, Records, edges
@@ -25,11 +27,18 @@ MOST_FRACTION_BITS = 16
 THETA_BITS = 20
 LARGEST_THETA = 1 << 31
 """In units of 2^-THETA_BITS."""
+LARGEST_CLASS_WEIGHT = 1000
 
 QUESTION_SEEN = (
     "The query contains the classifier at which the gradient is taken, and its basis: the coordinator and the parties "
     "see them, and through them what the learner made of earlier answers, within the same bound."
 )
+
+
+def class_weights_in_words(weights: Sequence[float]) -> str:
+    """Such as "class weights 1 : 5", the negative class first: each over the least of them."""
+    least = min(weights)
+    return f"class weights {' : '.join(f'{weight / least:.4g}' for weight in weights)}"
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,12 @@ class GradientQuery(QueryKind):
 
     Sensitivity: 2 C in L2, for every theta and P. Proof: dpcore.accounting.noise_shares.gradient_squared.
 
+    With class weights k a record of class c adds k_c / max k times that: its integers are k_c (w z), in units of 2^-(f
+    + WEIGHT_BITS) / max k.
+
+    As |w z| <= C 2^(f + WEIGHT_BITS) after clipping and k_c <= max k, no record is longer than C still, and the
+    sensitivity is 2 C. In units it is that of the length max k C.
+
     Raises PlanError if a field is out of range or theta does not fit the basis, ConfigurationError if the loss is
     unknown.
     """
@@ -49,6 +64,8 @@ class GradientQuery(QueryKind):
     array: ClassVar[str] = "gradient"
     losses: ClassVar[tuple[str, ...]] = LOSSES
     """Those that it may be of."""
+    weighs_classes: ClassVar[bool] = True
+    """Whether its label has classes, which may be weighted."""
     shorter: ClassVar[str] = "leave the basis out, or shorten the schema"
 
     loss: LossName
@@ -63,6 +80,8 @@ class GradientQuery(QueryKind):
     """P. With a basis, records are z = P e instead of edges e, as are theta and the gradient."""
     among: Cohorts | None = field(default=None, kw_only=True)
     """See `QueryKind.cohorts`; share_sigma is that of the smallest one."""
+    class_weights: tuple[int, ...] = field(default=(), kw_only=True)
+    """k, for each class, of two the negative one first; without a common factor. None: all alike."""
 
     def __post_init__(self) -> None:
         check_loss(self.loss, self.losses)
@@ -73,6 +92,7 @@ class GradientQuery(QueryKind):
             )
         if self.basis is not None and self.basis.d != self.coordinates:
             raise PlanError(f"theta has {len(self.theta)} coordinates and the basis {self.basis.d}: make them equal")
+        self._check_class_weights()
         _ = self.shares
 
     @property
@@ -88,6 +108,15 @@ class GradientQuery(QueryKind):
     def weight_bits(self) -> int:
         """Fraction bits of a record's weight."""
         return WEIGHT_BITS
+
+    @property
+    def largest_class_weight(self) -> int:
+        """Max k, by which the unit is divided: 1 if classes are not weighted."""
+        return max(self.class_weights, default=1)
+
+    def unit(self, fraction_bits: int) -> float:
+        """What an integer of a total is worth."""
+        return 2.0 ** -(fraction_bits + self.weight_bits) / self.largest_class_weight
 
     @property
     def coordinates(self) -> int:
@@ -114,7 +143,7 @@ class GradientQuery(QueryKind):
     def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
         """A bound on every coordinate, with the noise's 2^-64 tail. Raises PlanError if int64 might not hold it."""
         self._check_room(fraction_bits)
-        longest = isqrt(clip_squared(self.clip, fraction_bits, self.weight_bits))
+        longest = isqrt(clip_squared(self.clip, fraction_bits, self.weight_bits)) * self.largest_class_weight
         return limits.rows * longest + self.shares.tail_bound(limits.parties, self.length(limits.d))
 
     def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
@@ -132,17 +161,37 @@ class GradientQuery(QueryKind):
 
         most, theta = clip_squared(self.clip, fraction_bits), np.array(self.theta, dtype=np.int64)
         table, shift = weight_table(self.loss), fraction_bits + THETA_BITS - STEP_BITS
-        total = np.zeros(records.d, dtype=np.int64)
+        of_classes = np.zeros((len(self.class_weights) or 1, records.d), dtype=np.int64)
         for first, block in edges(records, fraction_bits):
             vectors = block if self.basis is None else self.basis.products(block)
-            subtract_gradients(vectors, theta, table, shift, most, total)
+            labels = records.labels[first : first + len(block)]
+            for total, members in zip(of_classes, self._members(labels), strict=True):
+                subtract_gradients(vectors if members is None else vectors[members], theta, table, shift, most, total)
             if progress is not None:
                 progress(min(first + BLOCK_ROWS, records.rows), records.rows)
-        return total
+        return self._weighted(of_classes)
+
+    def _members(self, labels: Labels) -> Iterable[NDArray[np.bool_] | None]:
+        """Which rows of a block (rows,) are of each class; None for all, if classes are not weighted."""
+        return (labels == code for code in self.class_codes) if self.class_weights else (None,)
+
+    @property
+    def class_codes(self) -> Sequence[int]:
+        """The labels of the classes, in the order of `class_weights`."""
+        return (-1, 1)
+
+    def _weighted(self, of_classes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The sums of the classes (classes, ...), each times its weight, added up."""
+        weights = np.array(self.class_weights or (1,), dtype=np.int64)
+        return np.asarray(np.tensordot(weights, of_classes, axes=1), dtype=np.int64)
 
     def decode(self, total: NDArray[np.int64], fraction_bits: int) -> NDArray[np.float64]:
         """The sum of clipped gradients in real units: (d,)."""
-        return np.ldexp(total.astype(np.float64), -(fraction_bits + self.weight_bits))
+        return self._in_real_units(total, fraction_bits)
+
+    def _in_real_units(self, total: NDArray[np.int64], fraction_bits: int) -> NDArray[np.float64]:
+        exact = np.ldexp(total.astype(np.float64), -(fraction_bits + self.weight_bits))
+        return np.asarray(exact / self.largest_class_weight)
 
     @property
     def name(self) -> str:
@@ -152,7 +201,9 @@ class GradientQuery(QueryKind):
     def words(self) -> str:
         """See `QueryKind`."""
         where = "" if self.basis is None else " in the learner's basis"
-        return f"the gradient of the {self.loss} loss{where}, each record's clipped to {float(self.clip):.3g}"
+        weighted = f", {class_weights_in_words(self.class_weights)}" if self.class_weights else ""
+        clipped = f"each record's clipped to {float(self.clip):.3g}"
+        return f"the gradient of the {self.loss} loss{where}, {clipped}{weighted}"
 
     @property
     def contents(self) -> str:
@@ -161,7 +212,11 @@ class GradientQuery(QueryKind):
 
     def facts(self, d: int, fraction_bits: int) -> dict[str, Any]:
         """See `QueryKind`."""
-        return {"d": d, "unit": f"2^-{fraction_bits + self.weight_bits}", "loss": self.loss}
+        unit = f"2^-{fraction_bits + self.weight_bits}"
+        if not self.class_weights:
+            return {"d": d, "unit": unit, "loss": self.loss}
+        weights = list(self.class_weights)
+        return {"d": d, "unit": f"{unit} / {max(weights)}", "loss": self.loss, "class_weights": weights}
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -185,7 +240,9 @@ class GradientQuery(QueryKind):
 
     def protection(self, setting: Setting) -> GaussianProtection:
         """See `QueryKind`."""
-        squared = gradient_squared(self.clip, setting.fraction_bits, self.weight_bits)
+        clipped = gradient_squared(self.clip, setting.fraction_bits, self.weight_bits)
+        # No record's integers are longer than max k times its clipped ones.
+        squared = clipped * self.largest_class_weight**2
         values, honest = self.length(setting.d), setting.honest_parties
         # One vector of length C where the record leaves, the distance of two where it is replaced.
         return GaussianProtection(
@@ -195,6 +252,21 @@ class GradientQuery(QueryKind):
     def with_noise(self, share_sigma: int) -> Self:
         """See `QueryKind`."""
         return replace(self, share_sigma=share_sigma)
+
+    def _check_class_weights(self) -> None:
+        weights = self.class_weights
+        if not weights:
+            return
+        if not self.weighs_classes:
+            raise PlanError("only a label of classes has class weights: leave them out")
+        if len(weights) != len(self.class_codes):
+            classes = len(self.class_codes)
+            raise PlanError(f"there are {len(weights)} class weights for {classes} classes: give each class one")
+        if min(weights) < 1 or max(weights) > LARGEST_CLASS_WEIGHT or gcd(*weights) != 1 or len(set(weights)) == 1:
+            raise PlanError(
+                f"class weights are {list(weights)}: give whole numbers from 1 to {LARGEST_CLASS_WEIGHT} without a "
+                "common factor that are not all alike"
+            )
 
     @cached_property
     def _theta_length(self) -> int:

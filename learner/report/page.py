@@ -4,7 +4,7 @@ import importlib.metadata
 import math
 import platform
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpcore.accounting.odds import EXCEPTIONS
 from dpcore.evaluation.class_evaluation import ClassEvaluation
@@ -14,9 +14,12 @@ from dpcore.records.features import EventTime
 from learner.composition import EpsilonCurve, Point
 from learner.estimators import FROM_RELEASES
 from learner.report import sentences
+from learner.report.coefficients import APPROXIMATE
 from learner.report.gathering import MOST_PREDICATES, Report
+from learner.report.measured import Measured
 from learner.report.pictures import Drawn, drawing
 from learner.report.sentences import registry_entry
+from learner.report.value_quality import quality_of
 from learner.shapes import Curve, Shape, Shapes, Surface
 from radobase.presentation.page import Document
 from radobase.presentation.svg import Drawing, Plot, Scale
@@ -101,7 +104,9 @@ def document(report: Report) -> Document:
         "report": report,
         "statement": report.statement,
         "plots": [(curve, epsilon_plot(curve), curve_words(curve)) for curve in report.curves],
-        "measured": [(each, *_quality(each.figures, each.own)) for each in report.measured],
+        "measured": [(each, *_quality(report, each)) for each in report.measured],
+        "effect": report.model.scoring.effect if report.model is not None else "",
+        "effect_note": APPROXIMATE if report.model is not None and report.model.log_hazards is not None else "",
         "shapes": report.shapes,
         "most_shapes": MOST_RANKED_OF_CLASS if several else MOST_RANKED,
         "shape_plots": [
@@ -134,8 +139,12 @@ def document(report: Report) -> Document:
     return Document("learner.report", "learner_report.html", title, values)
 
 
-def _quality(figures: Evaluation | ClassEvaluation, own: bool) -> tuple[str, tuple[tuple[Plot, str], ...]]:
-    """The template that shows an evaluation, and its plots."""
+def _quality(report: Report, measured: Measured) -> tuple[str, Any]:
+    """The template that shows an evaluation, and its plots, or what is shown of a label without classes."""
+    figures, own = measured.of_classes, measured.own
+    if figures is None:
+        assert report.model is not None, "a model was measured"
+        return "value_quality.html", quality_of(report.model, measured)
     if isinstance(figures, ClassEvaluation):
         return "class_quality.html", ()
     return "quality.html", (calibration_plot(figures, own), roc_plot(figures, own))

@@ -11,7 +11,7 @@ from dpcore.errors import ConfigurationError
 from dpcore.numbers.rationals import upper_digits
 from dpcore.queries.statement import LARGE_EPSILON
 from dpcore.records.schema import Schema
-from radobase.options import named_options
+from radobase.options import estimator_options
 from radobase.schema_files import load_feature_map, load_schema
 from radofed.planning.design_cost import Cost, PlanRequest, split_equally
 from radofed.planning.designs import bare_cost, plan_cost
@@ -132,7 +132,7 @@ _ONLY: dict[str, tuple[str, ...]] = {
         *(field.name for field in declarations(ReleaseFields) if field.name != "epsilon"),
         *("source", "share_sd", "fraction_bits", "split", "picture", "map_file"),
     ),
-    "an --estimator": ("option", "rounds"),
+    "an --estimator": ("option", "rounds", "class_weight"),
     "a --statistic": ("tolerance", "confidence", "noise_rate", "local"),
 }
 
@@ -263,7 +263,7 @@ def _asking(options: PlanOptions, schema: Schema | None, held: tuple[int, ...]) 
         epsilon=options.epsilon or MOST,
         delta=options.delta,
         estimator=options.estimator,
-        options=named_options(options.option) | ({} if options.rounds is None else {"rounds": options.rounds}),
+        options=estimator_options(options.option, rounds=options.rounds, class_weight=options.class_weight),
         predicates=options.statistic,
         tolerance=options.tolerance,
         confidence=options.confidence,

@@ -11,6 +11,7 @@ from typing import Annotated
 from dpcore.declared import Option
 from wire.request_fields import (
     ADAPTIVE,
+    CLASS_WEIGHT,
     CONFIDENCE,
     DELTA_OR_ZERO,
     ESTIMATOR_OPTION,
@@ -71,6 +72,7 @@ class PlanOptions(DesignFields):
     ] = None
     option: Annotated[tuple[str, ...], ESTIMATOR_OPTION] = ()
     rounds: Annotated[int | None, ROUNDS] = None
+    class_weight: Annotated[str | None, CLASS_WEIGHT] = None
     statistic: Annotated[
         tuple[str, ...], Option("Plan a statistic, a predicate as of `rado learner statistic`; several make one batch.")
     ] = ()

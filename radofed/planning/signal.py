@@ -28,7 +28,6 @@ from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.records.losses import WEIGHT_BITS
 from learner.planning import Plan
 from learner.requests import HALF
 from wire.query import setting_of
@@ -227,7 +226,7 @@ def measured(plan: Plan, rows: int, parties: int) -> tuple[Signal, float]:
     if isinstance(kind, MomentsQuery):
         return moments_signal(kind, d, bits, rows=rows, parties=parties)
     assert isinstance(kind, GradientQuery), "a budget has three kinds of queries"
-    noise_sd = math.ldexp(kind.shares.deviation(parties), -(bits + WEIGHT_BITS))
+    noise_sd = kind.shares.deviation(parties) * kind.unit(bits)
     clip = float(kind.clip)
     largest = min(1.0, clip) if kind.basis is None else clip
     spread = math.sqrt(rows)

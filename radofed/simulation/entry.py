@@ -97,7 +97,7 @@ def simulate(
         asked = replace(asked, epsilon=epsilon)
         if estimators == "newton":
             defaults = f"estimator {estimators}, epsilon {epsilon}"
-    chosen = named_estimators(estimators, asked.rounds, options)
+    chosen = named_estimators(estimators, asked.rounds, options, asked.class_weight)
     settings = _settings(chosen, asked)
     design = settings.design
     if feature_map is not None and design is None:

@@ -183,22 +183,29 @@ class Fold:
 
 
 def named_estimators(
-    chosen: str | Sequence[str] | Mapping[str, Any], rounds: int | None = None, options: Mapping[str, Any] | None = None
+    chosen: str | Sequence[str] | Mapping[str, Any],
+    rounds: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    class_weight: str | None = None,
 ) -> dict[str, Any]:
     """Estimators by name. chosen: names of known estimators, or a mapping from names to any objects.
 
-    rounds: the parameter `rounds` of each, None for their defaults. options: parameters of the only estimator.
+    rounds, class_weight: the parameter of this name of each, None for their defaults. options: parameters of the only
+    estimator.
 
-    Raises ConfigurationError if a name is unknown, reserved or given twice, an object is not an estimator, `rounds` is
-    given and an estimator has no such parameter, or options are unknown, missing though required, or given for a
-    mapping or for several estimators.
+    Raises ConfigurationError if a name is unknown, reserved or given twice, an object is not an estimator, `rounds` or
+    `class_weight` is given and an estimator has no such parameter, or options are unknown, missing though required, or
+    given for a mapping or for several estimators.
     """
     if isinstance(chosen, str):
         chosen = [name.strip() for name in chosen.split(",")]
     if not chosen or "" in chosen:
         raise ConfigurationError(f"no estimator is named: choose among {', '.join(_known_names())}")
+    given = {name: value for name, value in (("rounds", rounds), ("class_weight", class_weight)) if value is not None}
     if options:
-        _check_options(chosen, rounds, options)
+        _check_options(chosen, given, options)
+    if rounds is not None and rounds < 1:
+        raise ConfigurationError(f"rounds is {rounds}: choose at least 1")
     if not isinstance(chosen, Mapping):
         if len(set(chosen)) < len(chosen):
             raise ConfigurationError("an estimator is named twice: name each once")
@@ -213,19 +220,20 @@ def named_estimators(
             raise ConfigurationError(
                 f"{name!r} is not an estimator: give decision_function and fit_queries, fit_release, fit_moments or fit"
             )
-    if rounds is None:
-        return dict(chosen)
-    return {name: _of_rounds(name, each, rounds) for name, each in chosen.items()}
+    return {name: _with(name, each, given) for name, each in chosen.items()}
 
 
-def _check_options(chosen: Sequence[str] | Mapping[str, Any], rounds: int | None, options: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError if options are not for one named estimator, or repeat `rounds`."""
+def _check_options(
+    chosen: Sequence[str] | Mapping[str, Any], given: Mapping[str, Any], options: Mapping[str, Any]
+) -> None:
+    """Raise ConfigurationError if options are not for one named estimator, or repeat what is given beside them."""
     if isinstance(chosen, Mapping):
         raise ConfigurationError("options are for a named estimator: pass them to your objects instead")
     if len(chosen) > 1:
         raise ConfigurationError(f"options are for one estimator, and {len(chosen)} are named: measure each separately")
-    if rounds is not None and "rounds" in options:
-        raise ConfigurationError("rounds is given twice: leave it out of the options")
+    for name in given:
+        if name in options:
+            raise ConfigurationError(f"{name} is given twice: leave it out of the options")
 
 
 def _known_names() -> dict[str, tuple[str, str]]:
@@ -242,13 +250,16 @@ def _known(name: str, options: Mapping[str, Any]) -> Any:
     return instance_of(name, import_class(*known[name]), options)
 
 
-def _of_rounds(name: str, estimator: Any, rounds: int) -> Any:
-    """A copy with this many rounds; the caller's object does not change."""
-    if not (hasattr(estimator, "get_params") and "rounds" in estimator.get_params()):
-        raise ConfigurationError(f"{name!r} has no rounds to set: leave rounds out, or measure it separately")
-    if rounds < 1:
-        raise ConfigurationError(f"rounds is {rounds}: choose at least 1")
-    return _unfitted(estimator).set_params(rounds=rounds)
+def _with(name: str, estimator: Any, given: Mapping[str, Any]) -> Any:
+    """A copy with these parameters, if there are any; the caller's object does not change."""
+    if not given:
+        return estimator
+    for parameter in given:
+        if not (hasattr(estimator, "get_params") and parameter in estimator.get_params()):
+            raise ConfigurationError(
+                f"{name!r} has no {parameter} to set: leave {parameter} out, or measure it separately"
+            )
+    return _unfitted(estimator).set_params(**given)
 
 
 def asks(estimator: Any) -> bool:

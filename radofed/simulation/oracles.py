@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.declared import declaration
+from dpcore.declared import declaration, whole
 from dpcore.errors import ConfigurationError, DataError
 from dpcore.numbers.progress import Progress
 from dpcore.paillier.secret import SecretKey
@@ -240,6 +240,7 @@ def simulated_federation(
     unusable, if any are.
     """
     check_terms(terms)
+    parties, seed, key_bits = whole(parties), whole(seed), whole(key_bits)
     declaration(RunFields, "parties").check(parties)
     divided = Partition.parse(partition)
     schema = schema if schema is None or isinstance(schema, Schema) else load_schema(Path(schema))
@@ -278,6 +279,7 @@ def simulate_federation(
     check_terms(terms)
     if not isinstance(parties, Mapping) or len(parties) < _FEWEST:
         raise ConfigurationError("give the table of each party by its name, {'north': ..., 'south': ...}, two or more")
+    seed, key_bits = whole(seed), whole(key_bits)
     schema = schema if isinstance(schema, Schema) else load_schema(Path(schema))
     tables = {str(name): _of_party(str(name), data, schema) for name, data in parties.items()}
     found = tables.values()

@@ -44,7 +44,7 @@ def simulate_over_epochs(
     assert over.epochs is not None, "epochs are asked for"
     if odd := first_changed(asked, _OF_FOLDS):
         raise ConfigurationError(f"with --epochs models are tested on the next epoch: leave {odd} out")
-    (learner, *more) = named_estimators(estimators or _USUAL, None, parameters).items()
+    (learner, *more) = named_estimators(estimators or _USUAL, None, parameters, asked.class_weight).items()
     if more or not (from_release(learner[1]) or _starts(learner[1])):
         able = [name for name in BY_QUERIES if "start" in _parameters(class_of(name))]
         raise ConfigurationError(

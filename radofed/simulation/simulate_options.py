@@ -12,6 +12,7 @@ from dpcore.declared import Declared, Option, declarations
 from dpcore.errors import ConfigurationError
 from wire.request_fields import (
     ADAPTIVE,
+    CLASS_WEIGHT,
     DELTA_OR_ZERO,
     ESTIMATOR_OPTION,
     KEY_BITS,
@@ -82,6 +83,7 @@ class SimulationFields(RunFields, ReleaseFields):
     delta: Annotated[Fraction, DELTA_OR_ZERO] = USUAL_DELTA
     split: Annotated[Split, SPLIT] = "local"
     rounds: Annotated[int | None, ROUNDS] = None
+    class_weight: Annotated[str | None, CLASS_WEIGHT] = None
     hold_back: Annotated[
         Fraction | None,
         Option(

@@ -171,6 +171,17 @@ def every_query(world: World) -> dict[str, Query]:
         "gradient": ClassGradientQuery("logistic", tuple(range(3 * D)), Fraction(1, 2), 1 << 20, None, 3),
     }
     made |= {f"{name} of classes": _query(world, kind, schema=OF_CLASSES) for name, kind in classes.items()}
+    weighted = (
+        (
+            "two classes",
+            SCHEMA,
+            GradientQuery("logistic", tuple(range(D)), Fraction(1, 2), 1 << 20, class_weights=(2, 5)),
+        ),
+        ("classes", OF_CLASSES, replace(classes["gradient"], class_weights=(3, 1, 1000))),
+    )
+    for words, schema, kind in weighted:
+        features = (Feature.BASE.value, Feature.CLASS_WEIGHTS.value)
+        made[f"gradient with weights of {words}"] = _query(world, kind, schema=schema, features=features)
     made["moments with products of each class"] = _query(
         world,
         replace(classes["moments"], products_of_each_class=True),
@@ -183,7 +194,10 @@ def every_query(world: World) -> dict[str, Query]:
         "statistic": StatisticQuery(about, OF_NUMBERS, GaussianShares(7000)),
         "gradient": NumberGradientQuery("squared", tuple(range(D)), Fraction(1, 2), 1 << 20),
     }
+    gains = ('gain((3 * z["age"] - 1) / 4, 0.5, 2, 9)', 'loss((3 * z["age"]) / 5, 1/3, 2, 12)')
+    terms = ("y.exposure", "count(7)", "deviance(-1.5, 20)", *gains)
     counts = {
+        "statistic": StatisticQuery(tuple(map(parse, terms)), OF_COUNTS, GaussianShares(7000)),
         "moments": NumberMomentsQuery(CLIP, 77, 1 << 20, OVER.coding),
         "gradient": NumberGradientQuery("poisson", tuple(range(D)), Fraction(1, 2), 1 << 20, None, OVER.coding),
     }

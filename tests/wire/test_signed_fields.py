@@ -28,6 +28,7 @@ NOT_ALONE = {
     "rado.v1.DpFeatDesign.rounded_features": "follow from the protected features and the schema; shown, too",
     "rado.v1.RadosQuery.plain": "has no fields: that it is there is a line",
     "rado.v1.PredicateNode.label_share": "has no fields: the line of its node says what it is",
+    "rado.v1.PredicateNode.label_exposure": "has no fields: the line of its node says what it is",
     "rado.v1.FixedSupportDesign.split": "has one valid value",
     "rado.v1.Query.schema": "shown as its fields, which are changed one by one",
 }
@@ -62,13 +63,18 @@ GONE, MORE = object(), object()
 FLAGS = {
     "cohort-noise": lambda m: (m, "noise_of_cohort"),
     "class-products": lambda m: (m.moments, "products_of_each_class"),
+    "class-weights": lambda m: (m.gradient, "class_weights"),
 }
 """Features whose fields are set if and only if a query names them."""
 
 
+def is_set(message, name: str) -> bool:
+    return bool(getattr(*FLAGS[name](message)))
+
+
 def name_features(message) -> None:
     """Name the features of the fields that are set, and no others of them."""
-    named = [name for name, place in FLAGS.items() if getattr(*place(message))]
+    named = [name for name in FLAGS if is_set(message, name)]
     features = sorted({*message.features, *FLAGS} - {*FLAGS} | {*named})
     del message.features[:]
     message.features.extend(features)
@@ -77,8 +83,13 @@ def name_features(message) -> None:
 def set_fields(message) -> None:
     """Set the fields of the features that are named, and no others of them."""
     for name, place in FLAGS.items():
-        if getattr(*place(message)) != (name in message.features):
-            setattr(*place(message), name in message.features)
+        named = name in message.features
+        if is_set(message, name) == named:
+            continue
+        if name == "class-weights":
+            message.gradient.class_weights[:] = [2, 5] if named else []
+        else:
+            setattr(*place(message), named)
 
 
 # What follows from another field, and so may have to change with it. Each leaves the field that was changed as it is.

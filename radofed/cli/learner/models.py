@@ -86,7 +86,7 @@ def train(output: Output, options: TrainOptions) -> Result:
         raise ConfigurationError(f"no estimator is called {name!r}; {nearest(name, (*BY_QUERIES, *FROM_RELEASES))}")
     if name not in BY_QUERIES:
         if odd := first_changed(
-            options, (*ASKING, "schema", "rounds", "journal", "hold_back", "adaptive", "start_from")
+            options, (*ASKING, "schema", "rounds", "class_weight", "journal", "hold_back", "adaptive", "start_from")
         ):
             raise ConfigurationError(f"{name} learns from a release and takes no {odd}; leave it out")
         if not options.release:
@@ -191,9 +191,13 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
     Of several classes it asks one batch, the rows of each class by predicted class, and prints what is right of each
     class's rows and predictions. --calibrated then gives each predicted class the probabilities of all classes.
     Of a number it asks for moments, at a --delta, and prints R^2.
+
+    Of a count it asks three batches, and prints the explained deviance, and observed beside predicted rates. Of a time
+    to an event it asks two, and prints concordance and the Brier score at each end of an interval.
     """
     from dpcore.errors import ConfigurationError
     from dpcore.records.held_back import HeldBack, Part
+    from learner.learning import asks_moments
     from learner.model import Model
 
     calibrated = options.calibrated
@@ -201,10 +205,7 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
         check_new(calibrated)
         check_directory(calibrated)
     loaded = Model.load(options.model)
-    if loaded.schema.label.coding.is_measured:
-        _check_evaluated(loaded, options)
-    else:
-        loaded.scoring.check_evaluation(options)
+    _check_evaluated(loaded, options)
     held_back = None if loaded.held_back is None else HeldBack(loaded.held_back, Part.HELD_BACK)
     if options.adaptive is not None and held_back is None:
         raise ConfigurationError(
@@ -215,7 +216,7 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
         oracle = federation.within(*options.budget("evaluate"), split_of(options.adaptive))
         if options.would_accept:
             return _evaluation_questions(loaded, federation, oracle, options)
-        if loaded.schema.label.coding.is_measured:
+        if asks_moments(loaded):
             return _evaluated_numbers(options.model, loaded, oracle)
         found = loaded.scoring.evaluate(loaded, oracle, options)
     statement = oracle.statement()
@@ -227,11 +228,16 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
 
 
 def _check_evaluated(model: "Model", options: EvaluateOptions) -> None:
-    """Raise ConfigurationError if the error of a number or a count cannot be asked for so."""
+    """Raise ConfigurationError if the model cannot be measured so."""
     from dpcore.errors import ConfigurationError
-    from learner.learning import check_explained
+    from learner.learning import asks_moments
 
-    check_explained(model)
+    if options.calibrated is not None and not model.scoring.has_classes:
+        label = model.schema.label
+        raise ConfigurationError(f"{label.column!r} is {label.words}, without probabilities: leave --calibrated out")
+    if not asks_moments(model):
+        model.scoring.check_evaluation(options)
+        return
     if options.would_accept:
         raise ConfigurationError(
             "an evaluation of numbers is one query for moments: ask `rado learner query --would-accept` about that"

@@ -314,8 +314,8 @@ class Planning:
             series = [f"--adaptive={values['adaptive']}"] if values["adaptive"] else []
             return shlex.join(["rado", "learner", "statistic", *values["statistic"].splitlines(), *shared, *series])
         options = [f"--option={text}" for text in values["option"].splitlines()]
-        rounds = [f"--rounds={values['rounds']}"] if values["rounds"] else []
-        asks = ["rado", "learner", "train", "--estimator", fields.what, *shared, *options, *rounds]
+        options += [f"--{name.replace('_', '-')}={values[name]}" for name in ("rounds", "class_weight") if values[name]]
+        asks = ["rado", "learner", "train", "--estimator", fields.what, *shared, *options]
         return shlex.join([*asks, "--output", _MODEL])
 
     def _evaluation(self, fields: PlanFields, values: Mapping[str, str]) -> dict[str, Any]:

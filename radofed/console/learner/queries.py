@@ -251,6 +251,7 @@ _FIRST = (
     "delta",
     "option",
     "rounds",
+    "class_weight",
 )
 
 
@@ -298,7 +299,7 @@ def fields_of(what: str) -> PlanFields:
         names |= {"worth"} if "epsilon" in taken else set()
     else:
         own = {"statistic", "tolerance", "confidence", "noise_rate", "adaptive"}
-        own = own if what == STATISTIC else {"option", "rounds", "hold_back"}
+        own = own if what == STATISTIC else {"option", "rounds", "class_weight", "hold_back"}
         names = {"schema", *_ROWS, *_OF_ASKING, "epsilon", "worth", "delta"} | own
     known = of_plan | of_query if what in DESIGNS else of_query | of_plan
     return _divided(what, [known[name] for name in known if name in names - _NOT_SHOWN])

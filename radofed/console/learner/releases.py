@@ -14,6 +14,7 @@ from learner.federation import estimates_of
 from learner.hazard_models import ranked_ratios
 from learner.history import RELEASE_NAME_DIGITS
 from learner.inquiries import inquiry_file, read_again
+from learner.learning import asks_moments
 from learner.model import Model, content_of
 from learner.release import Release
 from learner.report import page
@@ -23,13 +24,13 @@ from learner.report.page import document
 from learner.report.pictures import usual
 from learner.report.sentences import BESIDE_AVERAGE
 from learner.shapes import every_shapes
+from learner.survival_picture import survival_plot
 from learner.training import fitted, learns, model_of, warning_of
 from radobase.options import named_options
 from radobase.presentation.page import Document
 from radobase.presentation.svg import Drawing, bars
 from radobase.printing import amount
 from radofed import __version__
-from radofed.console.learner.curves import survival_plot
 from radofed.console.learner.queries import AT_ONCE, page_of
 from radofed.console.learner.trainings import Trainings
 from radofed.console.pages import Answer, File, Goto, Shown, Visit
@@ -97,12 +98,10 @@ class Releases:
             "sentences": model.statement.sentences(),
             "warning": self._warnings.get(name) or self._trainings.warning(name),
         }
-        mapped, is_time = model.feature_map is not None, model.log_hazards is not None
-        if is_time or (mapped and model.schema.label.coding.has_value):
-            command = shlex.join(["rado", "learner", "predict", str(path), "new.csv", "--output", "predicted.csv"])
-            own = {"mapped": mapped, "is_time": is_time, "approximate": APPROXIMATE, "commands": command}
-            own |= {"bars": _bars_of(model)} if mapped else {"ratios": ranked_ratios(model)}
-            return Shown("learner/value_model.html", "Model", common | own)
+        mapped, commands = model.feature_map is not None, _commands_of(model, path, self._file)
+        if model.log_hazards is not None and not mapped:
+            own = {"ratios": ranked_ratios(model), "approximate": APPROXIMATE, "commands": commands}
+            return Shown("learner/hazard_model.html", "Model", common | own)
         scores = model.linear_scores
         values = {
             "rows": []
@@ -115,13 +114,7 @@ class Releases:
             "mapped": mapped,
             "bars": _bars_of(model),
             "beside_average": BESIDE_AVERAGE,
-            "commands": "\n".join(
-                shlex.join(["rado", "learner", *words])
-                for words in (
-                    ["predict", str(path), "new.csv", "--output", "scores.csv"],
-                    ["evaluate", str(path), "--config", str(self._file), "--epsilon", "1"],
-                )
-            ),
+            "commands": commands,
         }
         return Shown("learner/model.html", "Model", common | values)
 
@@ -232,6 +225,17 @@ def _weights_of(model: Model) -> list[tuple[str, str, list[tuple[str, float]]]]:
         (score.name, _COEFFICIENTS, list(zip(model.names, score.theta.tolist(), strict=True)))
         for score in model.linear_scores
     ]
+
+
+def _commands_of(model: Model, path: Path, config: Path) -> str:
+    """The commands that use a model and measure it."""
+    # An evaluation of a number asks for moments, whose noise has a delta.
+    delta = ["--delta", "1e-6"] if asks_moments(model) else []
+    found = (
+        ["predict", str(path), "new.csv", "--output", "scores.csv" if model.scoring.has_classes else "predicted.csv"],
+        ["evaluate", str(path), "--config", str(config), "--epsilon", "1", *delta],
+    )
+    return "\n".join(shlex.join(["rado", "learner", *words]) for words in found)
 
 
 def _left_out(count: int) -> str:
