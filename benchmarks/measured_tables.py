@@ -172,4 +172,5 @@ def _stored(label: Number | Count, cells: Sequence[str]) -> NDArray[np.int32]:
     values = np.array([float(cell) for cell in cells])
     if isinstance(label, Count):
         return np.clip(values, 0, label.upper).astype(np.int32)
-    return np.rint(label.scaled(np.clip(values, label.lower, label.upper)) * ONE).astype(np.int32)
+    stored: NDArray[np.int32] = np.rint(label.scaled(np.clip(values, label.lower, label.upper)) * ONE).astype(np.int32)
+    return stored

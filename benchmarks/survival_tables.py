@@ -12,7 +12,7 @@ import gzip
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -66,8 +66,8 @@ class EventRule:
 
 
 def _number(name: str, lower: float, upper: float, impute: float | None = None) -> RealFeature:
-    missing = "refuse" if impute is None else "impute"
-    return RealFeature(name=name, lower=lower, upper=upper, out_of_bounds="clip", missing=missing, impute=impute)
+    feature = RealFeature(name=name, lower=lower, upper=upper, out_of_bounds="clip")
+    return feature if impute is None else replace(feature, missing="impute", impute=impute)
 
 
 def _category(name: str, *values: str) -> CategoryFeature:

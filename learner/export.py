@@ -114,6 +114,14 @@ class ExportedModel(Protocol):
     @property
     def log_hazards(self) -> NDArray[np.float64] | None:
         """(J,) of a time to an event; None of every other label."""
+
+    def log_odds_offset(self) -> float:
+        """What is added to scores before they can be log odds."""
+        ...
+
+    @property
+    def decision_sentences(self) -> list[str]:
+        """What to know of the scores."""
         ...
 
 
@@ -201,6 +209,7 @@ def to_original_units(model: ExportedModel) -> dict[str, Any]:
         "schema_digest": schema.digest.hex(),
         "release_digest": model.release_digest.hex(),
         **_said(model),
+        "decision_in_words": model.decision_sentences,
         "texts": list(schema.texts),
         **(_linear(model) if model.feature_map is None else _mapped(model, model.feature_map)),
         "privacy": model.statement.to_dict(),

@@ -22,6 +22,7 @@ from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import EventTime, Target, event_time, measured, two_classes
 from dpcore.records.schema import Schema
 from learner import export, model_views
+from learner.decisions import Threshold, decision_sentences, log_odds_offset, lowered, threshold_of
 from learner.hazard_models import HazardErrors, hazard_errors, ranked_ratios
 from learner.measured_models import MeasuredErrors, Ratio, measured_errors, ratios_of
 from learner.score_parts import Explanation, LinearScore, explain
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
     from dpcore.evaluation.class_evaluation import ClassEvaluation
     from dpcore.evaluation.evaluation import Evaluation
+    from dpcore.evaluation.thresholds import LeastCost
     from learner.federation import Federation
     from learner.frame_pipeline import Unusable
 
@@ -112,6 +114,8 @@ class Model:
     class_weights: tuple[int, ...] = ()
     """How much a record of each class counted in its training, beside the others, of two the negative one first; none
     if all counted alike."""
+    threshold: Threshold | None = None
+    """By which its score was lowered, so that it decides at the least cost; None if it was not."""
 
     def __post_init__(self) -> None:
         theta = np.array(self.theta, dtype=np.float64)
@@ -317,6 +321,27 @@ class Model:
         """This model with probabilities that are calibrated on an evaluation of it: `learner.uncertainty`."""
         return replace(self, calibration=calibrated_on(evaluation))
 
+    def at_threshold(self, found: "LeastCost") -> "Model":
+        """This model, which decides at the threshold of the least cost of an evaluation of it (learner.decisions).
+
+        Raises ModelError if there is no such threshold, ConfigurationError for a schema without a bias.
+        """
+        threshold = threshold_of(found, self.threshold)
+        by = threshold.score - (0.0 if self.threshold is None else self.threshold.score)
+        theta = lowered(self.theta, by, bias=self.schema.bias)
+        calibration = self.calibration.moved(-by) if isinstance(self.calibration, Calibration) else None
+        return replace(self, theta=theta, threshold=threshold, calibration=calibration)
+
+    @property
+    def log_odds_offset(self) -> float:
+        """What is added to a score of two classes before it can be log odds: learner.decisions."""
+        return log_odds_offset(self.class_weights, self.threshold)
+
+    @property
+    def decision_sentences(self) -> list[str]:
+        """What to know of its scores: class weights, and a threshold for a stated cost."""
+        return decision_sentences(self.class_weights, self.classes if self.class_weights else (), self.threshold)
+
     def to_sklearn(
         self, *, classes: Literal["label", "signs"] = "label", unusable: "Unusable" = "refuse"
     ) -> "Pipeline":
@@ -378,6 +403,7 @@ class Model:
             **({} if self.started_from is None else {"started_from": self.started_from.hex()}),
             **({} if self.log_hazards is None else {"log_hazards": self.log_hazards.tolist()}),
             **({"class_weights": list(self.class_weights)} if self.class_weights else {}),
+            **({} if self.threshold is None else {"threshold": self.threshold.to_dict()}),
         }
 
     @classmethod
@@ -401,6 +427,7 @@ class Model:
             started_from=bytes.fromhex(content["started_from"]) if "started_from" in content else None,
             log_hazards=np.array(content["log_hazards"], dtype=np.float64) if "log_hazards" in content else None,
             class_weights=tuple(map(int, content.get("class_weights", ()))),
+            threshold=Threshold.from_dict(content["threshold"]) if "threshold" in content else None,
         )
         if names != model.names:
             raise ModelError("theta's coordinates differ from those of the schema and the map; train it again")

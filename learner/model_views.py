@@ -69,12 +69,13 @@ def summary_of(model: "Model") -> str:
     lines = [title_of(model)]
     for title, header, rows in _tables(model):
         lines += ["", title, *columns(header, rows, right=range(len(header) - len(header[2:]), len(header)))]
-    return "\n".join([*lines, "", *model.statement.sentences()])
+    return "\n".join([*lines, *model.decision_sentences, "", *model.statement.sentences()])
 
 
 def html_of(model: "Model") -> str:
     """The summary, for a notebook."""
-    return fragment(title_of(model), model.statement.short_sentences(), _tables(model))
+    said = [*model.decision_sentences, *model.statement.short_sentences()]
+    return fragment(title_of(model), said, _tables(model))
 
 
 def _tables(model: "Model") -> list[Shown]:

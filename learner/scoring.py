@@ -110,7 +110,8 @@ class OneScore(Scoring):
         """Error, rates, calibration and ROC."""
         from dpcore.evaluation.evaluation import evaluate  # noqa: PLC0415  (slow to import)
 
-        return evaluate(model.theta, oracle, options, unseen=unseen, feature_map=model.feature_map)
+        offset = model.log_odds_offset
+        return evaluate(model.theta, oracle, options, unseen=unseen, feature_map=model.feature_map, offset=offset)
 
     def is_right(self, model: "Model") -> "Predicate":
         """The sign of the score is the label's."""
@@ -208,7 +209,7 @@ class ScoreOfEachClass(Scoring):
         """Bins of one score have none."""
         from dpcore.declared import first_changed  # noqa: PLC0415  (needed only here)
 
-        if odd := first_changed(options, ("bins", "scale", "edges_part")):
+        if odd := first_changed(options, ("bins", "scale", "edges_part", "cost")):
             raise ConfigurationError(
                 f"{odd} is about bins of the one score of two classes: leave it out for a label of {self.label.words}"
             )

@@ -19,8 +19,10 @@ so the share of the deviance that the model explains is (G - k) / (D - k). A thi
 scores.
 
 **Intervals** are for the noise, on these rows. Y and E are each within their noise with a quarter of the failure, so k,
-which is convex in (Y, E), is within a range. For each k of it, a share s is in the interval if the noise of
-G - k - s (D - k) may be as large as that, with half of the failure (Fieller, J. R. Stat. Soc. B 16, 1954).
+which is convex in (Y, E), is within a range.
+
+For each k of it, a share s is in the interval if the noise of G - k - s (D - k) may be as large as that, with half of
+the failure (Fieller, J. R. Stat. Soc. B 16, 1954).
 
 No interval for new rows is stated: single counts may be as large as the schema allows, so a bound for their mean would
 say nothing.

@@ -5,8 +5,10 @@ interval a time ended, and how), of sensitivity 2 in L1 and L2^2. All figures ar
 
 **Concordance.** Of all pairs of rows of which one had the event in an earlier interval than the other's time, the
 share whose scores are in that order. Harrell's index compares exact times, so pairs within one interval count there and
-not here. Pairs within one bin of scores may have either order: they count half in the estimate, and as 0 or as 1 at the
-ends of the interval.
+not here.
+
+Pairs within one bin of scores may have either order: they count half in the estimate, and as 0 or as 1 at the ends of
+the interval.
 
 **Brier score** at a border: the mean squared difference between the chance to be without the event there and whether a
 row was, censored rows counted through others (dpcore.estimators.hazard_scores.brier_score), with times rounded up to
@@ -237,8 +239,9 @@ def _concordance(histogram: Matrix, noise: CellNoise, failure: float) -> Bounded
     """With its interval: every value that the counts allow, whatever the order within a bin.
 
     With h the counts, A and P the forms of ordered and of all pairs, c solves h' (A - c P) h = 0. No cell is paired
-    with itself, so noise of variance v leaves the form's mean, and adds 4 v |M h|^2 + 2 v^2 |M|^2 to its variance, M
-    the symmetric part of A - c P.
+    with itself, so noise of variance v leaves the form's mean.
+
+    It adds 4 v |M h|^2 + 2 v^2 |M|^2 to its variance, M the symmetric part of A - c P.
     """
     bins, intervals = len(histogram), histogram.shape[1] // 2
     h = histogram.ravel()

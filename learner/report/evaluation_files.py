@@ -16,6 +16,7 @@ from dpcore.evaluation.intervals import Bounded, Interval, Proportion
 from dpcore.evaluation.measured_evaluation import MeasuredEvaluation
 from dpcore.evaluation.options import MOST_BINS
 from dpcore.evaluation.scores import RocPoint
+from dpcore.evaluation.thresholds import ThresholdPoint
 from dpcore.records.features import Classes, Count, EventTime, Label, event_time
 from dpcore.records.features import Number as NumberLabel
 from dpcore.records.held_back import HeldBack, Part
@@ -49,6 +50,10 @@ class _Proportion(_Read):
         return Proportion(self.estimate, Interval(*self.on_rows), new)
 
 
+_UNKNOWN = _Proportion(estimate=0.5, on_rows=[0.0, 1.0], on_distribution=None)
+"""What a file of an earlier version does not say."""
+
+
 class _CalibrationBin(_Read):
     predicted: Ends
     rows: Number
@@ -59,6 +64,16 @@ class _RocPoint(_Read):
     threshold: Number
     false_positive_rate: _Proportion
     true_positive_rate: _Proportion
+
+
+class _ThresholdPoint(_Read):
+    threshold: Number
+    recall: _Proportion
+    precision: _Proportion
+    f1: _Proportion
+
+    def read(self) -> ThresholdPoint:
+        return ThresholdPoint(self.threshold, self.recall.read(), self.precision.read(), self.f1.read())
 
 
 class _Part(_Read):
@@ -103,6 +118,9 @@ class _File(_Asked):
     balanced_accuracy: _Proportion
     calibration: Annotated[list[_CalibrationBin], Field(min_length=2, max_length=MOST_BINS)]
     roc: Annotated[list[_RocPoint], Field(min_length=1, max_length=MOST_BINS)]
+    positive_share: _Proportion = _UNKNOWN
+    f1: _Proportion = _UNKNOWN
+    thresholds: Annotated[list[_ThresholdPoint], Field(max_length=MOST_BINS)] = []
     auc: _Proportion
     auc_half_width: Annotated[Size, Field(le=0.5)] | None = None
     largest_bin: Share | None = None
@@ -142,6 +160,9 @@ class _File(_Asked):
                 RocPoint(each.threshold, each.false_positive_rate.read(), each.true_positive_rate.read())
                 for each in self.roc
             ),
+            positive_share=self.positive_share.read(),
+            f1=self.f1.read(),
+            points=tuple(point.read() for point in self.thresholds),
             auc=auc,
             auc_half_width=min(noise, 0.5) if self.auc_half_width is None else self.auc_half_width,
             largest_bin=max(sizes) / (sum(sizes) or 1.0) if self.largest_bin is None else self.largest_bin,

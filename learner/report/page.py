@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dpcore.accounting.odds import EXCEPTIONS
 from dpcore.evaluation.class_evaluation import ClassEvaluation
 from dpcore.evaluation.evaluation import Evaluation
+from dpcore.evaluation.thresholds import is_measurable
 from dpcore.numbers.rationals import rounded_up
 from dpcore.records.features import EventTime
 from learner.composition import EpsilonCurve, Point
@@ -147,7 +148,8 @@ def _quality(report: Report, measured: Measured) -> tuple[str, Any]:
         return "value_quality.html", quality_of(report.model, measured)
     if isinstance(figures, ClassEvaluation):
         return "class_quality.html", ()
-    return "quality.html", (calibration_plot(figures, own), roc_plot(figures, own))
+    plots = calibration_plot(figures, own), roc_plot(figures, own)
+    return "quality.html", (*plots, precision_plot(figures, own)) if figures.points else plots
 
 
 def epsilon_plot(curve: EpsilonCurve) -> Plot:
@@ -214,6 +216,22 @@ def roc_plot(figures: Evaluation, own: bool) -> tuple[Plot, str]:
     return plot, words
 
 
+def precision_plot(figures: Evaluation, own: bool) -> tuple[Plot, str]:
+    """Precision against recall, from high thresholds to low, where the noise leaves it measurable."""
+    known = [point for point in figures.points if is_measurable(point.precision)]
+    hidden = len(figures.points) - len(known)
+    words = "Precision and recall. Each point is a threshold: right of the rows said to be positive, by found."
+    if hidden:
+        words += f" At {hidden} of {len(figures.points)} thresholds precision is not measurable at this epsilon."
+    plot = _square("precision", own, words, "right, of the rows said to be positive", "found, of the positive rows")
+    plot.line([(point.recall.estimate, point.precision.estimate) for point in known])
+    for point in known:
+        interval = point.precision.strongest
+        plot.whisker(point.recall.estimate, interval.lower, interval.upper)
+        plot.point(point.recall.estimate, point.precision.estimate)
+    return plot, words
+
+
 def _square(name: str, own: bool, words: str, heading: str, label: str) -> Plot:
     """A plot of one share against another, with the line where both are equal."""
     id_ = f"{name.lower()}-{'own' if own else 'asked'}"
@@ -227,7 +245,8 @@ def _square(name: str, own: bool, words: str, heading: str, label: str) -> Plot:
         label=label,
         height=_SQUARE,
     )
-    plot.stroke(f"M{plot.left} {plot.bottom} L{plot.right} {plot.top}", "zero")
+    if name != "precision":
+        plot.stroke(f"M{plot.left} {plot.bottom} L{plot.right} {plot.top}", "zero")
     return plot
 
 

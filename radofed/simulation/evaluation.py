@@ -354,10 +354,18 @@ def _measured(name: str, estimator: Any, fold: Fold) -> FoldRow:
     wrong, area = float(np.mean(predicted != fold.test_labels)), _area(margins, fold)
     row = _row(name, sees, wrong, area, seconds, fold)
     row = replace(row, warning=getattr(estimator, "warning_", None), guarantee=guarantee_of(estimator))
+    row = row if fold.classes else _with_rates(row, predicted > 0, fold.test_labels > 0)
     if evaluated is None or evaluated.on_distribution is None:
         return row
     low, high = evaluated.on_distribution.lower, evaluated.on_distribution.upper
     return replace(row, evaluated_error=evaluated.estimate, evaluated_low=low, evaluated_high=high)
+
+
+def _with_rates(row: FoldRow, called: NDArray[np.bool_], positive: NDArray[np.bool_]) -> FoldRow:
+    """With recall and precision, where there are such rows."""
+    found = int(np.count_nonzero(called & positive))
+    recall, precision = (found / count if (count := int(rows.sum())) else None for rows in (positive, called))
+    return replace(row, recall=recall, precision=precision)
 
 
 def _of_all_classes(margins: Floats, estimator: Any, fold: Fold) -> Floats:
@@ -445,7 +453,9 @@ def _majority(fold: Fold) -> FoldRow:
         larger = int(np.bincount(fold.labels, minlength=fold.classes).argmax())
     else:
         larger = 1 if 2 * int((fold.labels > 0).sum()) >= len(fold.labels) else -1
-    return _row(MAJORITY, "labels", float(np.mean(fold.test_labels != larger)), 0.5, 0.0, fold)
+    row = _row(MAJORITY, "labels", float(np.mean(fold.test_labels != larger)), 0.5, 0.0, fold)
+    called = np.full(len(fold.test_labels), larger > 0)
+    return row if fold.classes else _with_rates(row, called, fold.test_labels > 0)
 
 
 def _row(name: str, sees: Sees, error: float, area: float, seconds: float, fold: Fold) -> FoldRow:

@@ -253,6 +253,7 @@ def test_options_of_bins_are_refused_for_classes():
         (EvaluationOptions(bins=10), "--bins"),
         (EvaluationOptions(scale=2.0), "--scale"),
         (EvaluationOptions(edges_part=Fraction(1, 4)), "--edges-part"),
+        (EvaluationOptions(cost="false-negative=5"), "--cost"),
     ):
         with pytest.raises(ConfigurationError, match=f"{said} is about bins of the one score"):
             of_classes.check_evaluation(options)

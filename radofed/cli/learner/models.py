@@ -12,7 +12,7 @@ from dpcore.declared import Option, first_changed
 from dpcore.evaluation.options import EvaluationOptions
 from dpcore.numbers.rationals import upper
 from radobase.options import named_options
-from radobase.printing import amount, in_lines, json_text
+from radobase.printing import amount, columns, in_lines, json_text
 from radofed.cli.framework import check_directory, check_new
 from radofed.cli.learner.event_times import predicted_times, ratio_lines
 from radofed.cli.learner.prediction_files import scores_csv, values_csv
@@ -45,6 +45,13 @@ class EvaluateOptions(EvaluationOptions, AskOptions):
     adaptive: Annotated[int | None, SPLIT_ADAPTIVE] = None
     calibrated: Annotated[
         Path | None, Option("Write the model with probabilities, calibrated on this evaluation, to this new file.")
+    ] = None
+    at_threshold: Annotated[
+        Path | None,
+        Option(
+            "With --cost: write the model that decides at the threshold of the least cost to this new file; with "
+            "--calibrated also with its probabilities."
+        ),
     ] = None
 
 
@@ -122,6 +129,7 @@ def _train_by_queries(output: Output, name: str, options: TrainOptions, file: Pa
     data = {**_saved(output, model, trained.estimator, warning_of(trained.estimator, found), to), "answers": answers}
     words = f"{to}: {name} over {amount(rows, 'row')}{_but_held_back(model)}, {answers} answer{'s' * (answers != 1)}"
     promised = [data["guarantee"]] if data["guarantee"] is not None else []
+    promised += model.decision_sentences
     if model.log_hazards is not None:
         promised += ratio_lines(model)
     if model.started_from is not None:
@@ -149,6 +157,7 @@ def _saved(output: Output, model: "Model", estimator: Any, warning: str | None, 
         "held_back": None if model.held_back is None else str(model.held_back),
         "epochs": model.epochs,
         "started_from": model.started_from,
+        "class_weights": model.class_weights,
     }
     guarantee = guarantee_of(estimator)
     return {**data, "privacy": model.statement.to_dict(), "warning": warning, "guarantee": guarantee}
@@ -196,14 +205,17 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
     to an event it asks two, and prints concordance and the Brier score at each end of an interval.
     """
     from dpcore.errors import ConfigurationError
+    from dpcore.evaluation.evaluation import Evaluation
     from dpcore.records.held_back import HeldBack, Part
     from learner.learning import asks_moments
     from learner.model import Model
 
+    if options.at_threshold is not None and options.cost is None:
+        raise ConfigurationError("--at-threshold writes the model of the least cost: give --cost too")
     calibrated = options.calibrated
-    if calibrated is not None:
-        check_new(calibrated)
-        check_directory(calibrated)
+    for new in filter(None, (calibrated, options.at_threshold)):
+        check_new(new)
+        check_directory(new)
     loaded = Model.load(options.model)
     _check_evaluated(loaded, options)
     held_back = None if loaded.held_back is None else HeldBack(loaded.held_back, Part.HELD_BACK)
@@ -221,9 +233,12 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
         found = loaded.scoring.evaluate(loaded, oracle, options)
     statement = oracle.statement()
     data = {"model": options.model, "model_digest": loaded.digest, **found.to_dict(), "privacy": statement.to_dict()}
-    lines = [*found.sentences(), *statement.short_sentences()]
+    table = columns(*found.table(), right=range(4)) if isinstance(found, Evaluation) else []
+    lines = [*found.sentences(), *table, *statement.short_sentences()]
     if calibrated is not None:
         lines.append(_save_calibrated(output, loaded, found, calibrated, data))
+    if options.at_threshold is not None:
+        lines.append(_save_at_threshold(output, loaded, found, options, data))
     return Result(data, in_lines(lines))
 
 
@@ -292,6 +307,36 @@ def _save_calibrated(
     better.save(to)
     data["calibrated"] = to
     return f"{to}: the model with probabilities"
+
+
+def _save_at_threshold(
+    output: Output,
+    model: "Model",
+    found: "Evaluation | ClassEvaluation",
+    options: EvaluateOptions,
+    data: dict[str, Any],
+) -> str:
+    """Save the model that decides at the threshold, and say so; what was paid for is printed if there is none."""
+    from dpcore.errors import ModelError
+    from dpcore.evaluation.evaluation import Evaluation
+
+    to = options.at_threshold
+    assert to is not None, "a file is given"
+    assert isinstance(found, Evaluation), "a cost is of one score"
+    assert found.least_cost is not None, "a cost is given"
+    data["at_threshold"] = None
+    try:
+        if data.get("calibrated") is not None:
+            model = model.calibrated(found)
+        better = model.at_threshold(found.least_cost)
+    except ModelError as error:
+        output.note(f"warning: {error}")
+        return f"{to}: not written, for the reason above"
+    if (warning := found.least_cost.warning()) is not None:
+        output.note(f"w{warning[1:]}")
+    better.save(to)
+    data["at_threshold"] = to
+    return f"{to}: the model that calls rows positive above {found.least_cost.threshold:.4g}"
 
 
 def statistic(output: Output, options: StatisticOptions) -> Result:
@@ -388,7 +433,7 @@ def predict(
     counts, words = scoring.counted(found.labels)
     data: dict[str, Any] = {"rows": rows, "usable": usable, **counts}
     lines = [f"{amount(rows, 'row')}, {rows - usable} of them not usable; {words}"]
-    lines += [change.sentence for change in found.changes]
+    lines += [*loaded.decision_sentences, *(change.sentence for change in found.changes)]
     data["changes"] = [change.to_dict() for change in found.changes]
     if loaded.schema.label.column in open_table(file).columns:
         errors = count_errors(loaded, file)

@@ -3,7 +3,7 @@
 import json
 
 import numpy as np
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 import pytest
 
 from dpcore.errors import ConfigurationError
