@@ -5,6 +5,7 @@ and an exposure as offset.
 
 The first release gives the start, and how large residuals are: by that gradients are clipped, so that noise is as small
 as what it hides. A variance that noise hides is not taken for small: gradients that are all clipped tell nothing.
+
 The rounds are those of dpcore.estimators.private_newton; the curvature of a record in a whitened direction is 1 for a
 number, and in proportion to the mean of the label for a count.
 
