@@ -31,8 +31,13 @@ class HazardRatio(Ratio):
 
 
 def ranked_ratios(model: "Model") -> tuple[HazardRatio, ...]:
-    """Those of each change of a column, the furthest from 1 first. Raises SchemaError for a label of another type."""
+    """Those of each change of a column, the furthest from 1 first; none of a model of curves (learner.shapes).
+
+    Raises SchemaError for a label of another type.
+    """
     event_time(model.schema.label, "a hazard ratio")
+    if model.feature_map is not None:
+        return ()
     # The first effect of a schema with a bias is the intercept, which is no ratio.
     of_columns = effects(model.schema)[int(model.schema.bias) :]
     logs = [(column, words, float(row @ model.theta)) for column, words, row in of_columns]

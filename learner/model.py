@@ -63,13 +63,15 @@ DIGEST_BYTES = 32
 _MODEL = FileKind(with_remedy("give the file that `train` wrote, or train again", ModelError), limit_bytes=32 << 20)
 
 
+LOG_RATES = ("newton", "additive")
+"""Estimators whose scores of counts are logarithms of rates."""
 Link = Literal["identity", "log"]
 _LARGEST_LOG = 100.0
 
 
 def link_of(estimator: str, target: Target) -> Link:
-    """What makes predictions of scores: of counts newton's are logarithms of rates, every other score is t."""
-    return "log" if target.coding.kind == "count" and estimator == "newton" else "identity"
+    """What makes predictions of scores: of counts those of a log link are logarithms of rates, all others are t."""
+    return "log" if target.coding.kind == "count" and estimator in LOG_RATES else "identity"
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,7 +298,7 @@ class Model:
         return measured_errors(self, data) if coding.is_measured else count_errors(self, data)
 
     def plot(self) -> model_views.Picture:
-        """What each column adds to the score, as a picture that notebooks show. Raises SchemaError without classes."""
+        """What each column adds to the score, as a picture that notebooks show."""
         return model_views.picture_of(self)
 
     def evaluate(self, federation: "Federation", **options: Any) -> Any:

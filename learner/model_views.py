@@ -10,7 +10,7 @@ from dpcore.errors import ModelError
 from learner.measured_models import is_of_ratios
 from learner.report.coefficients import APPROXIMATE, CONFIDENCE, coefficients, effects
 from learner.report.pictures import drawn_sheet, usual
-from learner.shapes import every_shapes
+from learner.shapes import Shapes, every_shapes
 from learner.uncertainty import why_no_probability
 from radobase.presentation.notebook import Shown, fragment
 from radobase.presentation.svg import Drawing, check_picture, write_drawing
@@ -55,7 +55,7 @@ def probabilities_of(model: "Model", found: "Predictions") -> NDArray[np.float64
 
 
 def picture_of(model: "Model") -> Picture:
-    """The shapes of a model. Raises SchemaError if the label has no classes."""
+    """The shapes of a model."""
     return Picture(drawn_sheet(usual(every_shapes(model))))
 
 
@@ -80,6 +80,13 @@ def html_of(model: "Model") -> str:
 
 def _tables(model: "Model") -> list[Shown]:
     """What each column adds, of each score."""
+    if model.feature_map is not None:
+        return [
+            (f"How much columns move {_of(shapes)}", ("columns", "size"), [
+                (shape.title, f"{shape.size:.3g}") for shape in shapes.ranked
+            ])
+            for shapes in every_shapes(model)
+        ]  # fmt: skip
     if model.schema.label.coding.is_measured:
         return [_of_number(model)]
     if model.schema.label.coding.intervals:
@@ -87,13 +94,6 @@ def _tables(model: "Model") -> list[Shown]:
         changes = [each for each in effects(model.schema) if each[0] != "intercept"]
         ratios = [(name, change, f"{np.exp(weights @ model.theta):.4g}") for name, change, weights in changes]
         return [(APPROXIMATE, ("column", "change", "hazard ratio"), ratios)]
-    if model.feature_map is not None:
-        return [
-            (f"How much columns move the score of {shapes.label!r}", ("columns", "size"), [
-                (shape.title, f"{shape.size:.3g}") for shape in shapes.ranked
-            ])
-            for shapes in every_shapes(model)
-        ]  # fmt: skip
     return [
         (
             f"What columns add to the score of {each.of!r}",
@@ -105,6 +105,10 @@ def _tables(model: "Model") -> list[Shown]:
         )
         for each in coefficients(model, (), {}, np.random.default_rng(0))
     ]
+
+
+def _of(shapes: Shapes) -> str:
+    return f"the score of {shapes.label!r}" if shapes.units is None else shapes.adds_to
 
 
 def _interval(ends: tuple[float, float] | None, measurable: bool | None) -> str:

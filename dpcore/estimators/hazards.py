@@ -32,6 +32,7 @@ from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.predicates.expressions import And, LabelAbove, LabelIs, Not, Predicate
 from dpcore.rados.distribution import NumberMoments
 from dpcore.records.clipping import Basis
+from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import EventTime, event_time
 from dpcore.statistics.accuracy import Estimates
 
@@ -57,14 +58,26 @@ class EventTimeOracle(Asked, Protocol):
         """As of `StatisticOracle`."""
         ...
 
-    def number_moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> NumberMoments:
-        """Moments whose t is 1 for an event within the horizon, and else -1."""
+    def number_moments(
+        self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None, feature_map: FeatureMap | None = None
+    ) -> NumberMoments:
+        """Moments whose t is 1 for an event within the horizon, and else -1. feature_map: as in `MomentsOracle`."""
         ...
 
     def hazard_gradient(
-        self, theta: Vector, *, clip: Fraction, interval_weight: int, part: Fraction = WHOLE, basis: Basis | None = None
+        self,
+        theta: Vector,
+        *,
+        clip: Fraction,
+        interval_weight: int,
+        part: Fraction = WHOLE,
+        basis: Basis | None = None,
+        feature_map: FeatureMap | None = None,
     ) -> GradientEstimate:
-        """The mean (J + d,) of clipped gradients at theta (J + d,): dpcore.queries.hazard_gradient."""
+        """The mean (J + d,) of clipped gradients at theta (J + d,): dpcore.queries.hazard_gradient.
+
+        feature_map: as in `GradientOracle`; z is then of the mapped record.
+        """
         ...
 
 
@@ -142,26 +155,16 @@ class ProportionalHazards(BaseEstimator):  # type: ignore[misc]  # untyped base
 
     def _learn(self, oracle: EventTimeOracle, label: EventTime) -> Hazards:
         intervals = len(label.borders)
-        cells = oracle.statistic(cell_predicates(label.borders), part=_part(self.cells_part))
-        shares, at_risk = _events(cells.values, intervals)
-        rate = float(shares.sum())
-        if rate * cells.rows <= 2.0 * np.sqrt(intervals) * cells.deviation * cells.rows or (at_risk <= 0.0).any():
-            raise DataError(
-                "events cannot be told from the noise in these intervals: ask with a larger epsilon, or a schema with "
-                "fewer intervals or an earlier horizon"
-            )
+        baseline = Baseline.asked(oracle, label, _part(self.cells_part))
+        rate, weight = baseline.rate, baseline.weight
         norm_bound = self.norm_bound or roomy_norm(oracle.schema)
         moments = oracle.number_moments(part=_part(self.moments_part), norm_bound=norm_bound)
         whitening = Whitening.of(moments, 0.8)
         basis = _centred(whitening.basis, bias=oracle.schema.bias)
-        clip = clip_of(self.clip * float(np.sqrt(min(1.0, 2.0 * rate))), whitening.size)
-        weight = max(1, round(float(np.sqrt(intervals))))
-        of_intervals = weight**2 * np.maximum(shares, _LEAST_EVENTS / cells.rows)
-        curvature = np.concatenate([of_intervals, np.full(oracle.schema.d, rate)]) * _SHARE_OF_CURVATURE
-        hazards = np.clip(shares / at_risk, *_HAZARDS)
-        phi = np.concatenate(
-            [np.log(-np.log1p(-hazards)) / weight, _start(moments, basis, rate, bias=oracle.schema.bias)]
-        )
+        clip = clip_of(self.clip * baseline.clip, whitening.size)
+        curvature = np.concatenate([baseline.curvatures, np.full(oracle.schema.d, baseline.curvature)])
+        start = first_step(moments, basis, rate) if oracle.schema.bias else np.zeros(oracle.schema.d)
+        phi = np.concatenate([baseline.start, start])
         seen: list[Seen] = []
         refusal = None
         part = (1 - _part(self.cells_part) - _part(self.moments_part)) / self.rounds
@@ -171,7 +174,7 @@ class ProportionalHazards(BaseEstimator):  # type: ignore[misc]  # untyped base
             except (OracleRefusedError, PlanError) as error:
                 refusal = str(error)
                 break
-            noise = answer.deviation / (rate * _SHARE_OF_CURVATURE)
+            noise = answer.deviation / baseline.curvature
             seen.append(Seen(phi, phi - answer.mean / curvature, noise))
             phi = bounded_step(phi, root(seen))
         theta = np.asarray(basis.matrix.T @ phi[intervals:])
@@ -200,10 +203,52 @@ class ProportionalHazards(BaseEstimator):  # type: ignore[misc]  # untyped base
         return hasattr(self, "theta_")
 
 
-def _start(moments: NumberMoments, basis: Basis, rate: float, *, bias: bool) -> Vector:
-    """One step from zero along z, (d,): the mean of z over the events, as if all records were at risk alike."""
-    if not bias:
-        return np.zeros(basis.d)
+@dataclass(frozen=True, eq=False)
+class Baseline:
+    """What the cells of a life table say of the intervals."""
+
+    rate: float
+    """The share of records with an event within the horizon."""
+    weight: int
+    """u."""
+    start: Vector
+    """(J,), alpha / u without covariates."""
+    curvatures: Vector
+    """(J,), along alpha / u."""
+
+    @classmethod
+    def asked(cls, oracle: EventTimeOracle, label: EventTime, part: Fraction) -> Self:
+        """By one query. Raises DataError if no event can be told from the noise, and what the oracle raises."""
+        intervals = len(label.borders)
+        cells = oracle.statistic(cell_predicates(label.borders), part=part)
+        shares, at_risk = _events(cells.values, intervals)
+        rate = float(shares.sum())
+        if rate * cells.rows <= 2.0 * np.sqrt(intervals) * cells.deviation * cells.rows or (at_risk <= 0.0).any():
+            raise DataError(
+                "events cannot be told from the noise in these intervals: ask with a larger epsilon, or a schema with "
+                "fewer intervals or an earlier horizon"
+            )
+        weight = max(1, round(float(np.sqrt(intervals))))
+        of_intervals = weight**2 * np.maximum(shares, _LEAST_EVENTS / cells.rows)
+        hazards = np.clip(shares / at_risk, *_HAZARDS)
+        return cls(rate, weight, np.log(-np.log1p(-hazards)) / weight, of_intervals * _SHARE_OF_CURVATURE)
+
+    @property
+    def curvature(self) -> float:
+        """Along z."""
+        return self.rate * _SHARE_OF_CURVATURE
+
+    @property
+    def clip(self) -> float:
+        """The size of a record's residuals: the root of twice the share of events, at most 1."""
+        return float(np.sqrt(min(1.0, 2.0 * self.rate)))
+
+
+def first_step(moments: NumberMoments, basis: Basis, rate: float) -> Vector:
+    """One step from zero along z, (d,): the mean of z over the events, as if all records were at risk alike.
+
+    moments: with a bias.
+    """
     # t is 1 at an event and else -1; the products with the bias are the sums of all records.
     of_events = (moments.label_sum + moments.product_sum[-1]) / 2.0
     start: Vector = basis.matrix @ of_events / (rate * moments.rows)
@@ -234,7 +279,13 @@ def _centred(basis: Basis, *, bias: bool) -> Basis:
     """The basis without the direction in which all records are alike: records z then have mean zero."""
     if not bias:
         return basis
+    constant = constant_direction(basis)
+    return Basis.of(basis.matrix - np.outer(constant, constant @ basis.matrix))
+
+
+def constant_direction(basis: Basis) -> Vector:
+    """The direction of length 1, (d,), along which all records z = P x with a bias have the same coordinate."""
     # c . z = 1 for every record, and E z = c where E z z^T = I.
     constant = np.linalg.solve(basis.matrix.T, np.eye(basis.d)[-1])
-    constant /= np.linalg.norm(constant)
-    return Basis.of(basis.matrix - np.outer(constant, constant @ basis.matrix))
+    found: Vector = constant / np.linalg.norm(constant)
+    return found

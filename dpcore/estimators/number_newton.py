@@ -35,7 +35,7 @@ from dpcore.records.losses import LossName
 WIDEST = 6.0
 """The clip of the last round, of counts with an exposure, or that of the others if it is wider."""
 
-_CURVATURE_OF_COUNTS = 1.4
+CURVATURE_OF_COUNTS = 1.4
 """Of a record in a whitened direction, over the mean of the label: exp bends upwards."""
 
 _HIDDEN = 0.5
@@ -54,7 +54,7 @@ _LEAST_VARIANCE = 1e-9
 _LEAST_SHARE = 1e-3
 """The least mean of a count over its upper bound: noise may hide it."""
 
-_LONGEST_STEP_OF_COUNTS = 1.0
+LONGEST_STEP_OF_COUNTS = 1.0
 """In whitened units: exp(theta . x) is no line."""
 
 _LARGEST_VARIANCE = 1.0
@@ -119,7 +119,7 @@ def learn(oracle: NumberOracle, settings: NumberSettings, norm_bound: Fraction |
     variance, r2 = residuals(moments, start)
     residual = float(np.sqrt(shown_variance(moments, start)))
     if isinstance(label, Count):
-        learned, rounds, refusal = _Counts(oracle, settings, moments, label).learn(start, residual)
+        learned, rounds, refusal = _learn_counts(oracle, settings, CountMoments(moments, label), start, residual)
     else:
         rounds_of = _Rounds(oracle, settings, moments, "squared", residual, 1.0)
         learned, refusal = rounds_of.theta(start, settings.rounds - 1)
@@ -184,44 +184,71 @@ class _Rounds:
         return self._oracle.number_gradient(phi, loss=self._loss, clip=clip, part=self.part, basis=self.whitening.basis)
 
 
-@dataclass(frozen=True, eq=False)
-class _Counts:
-    """A Poisson regression."""
+def _learn_counts(
+    oracle: NumberOracle, settings: NumberSettings, counts: "CountMoments", linear: Vector, residual_of_t: float
+) -> tuple[Vector, int, str | None]:
+    """A Poisson regression: theta (d,), the number of gradients, and why there were fewer.
 
-    oracle: NumberOracle
-    settings: NumberSettings
+    linear: the least squares of t.
+    """
+    residual, factor = counts.residual(residual_of_t), counts.factor
+    rounds = _Rounds(oracle, settings, counts.moments, "poisson", residual, CURVATURE_OF_COUNTS * counts.mean)
+    start = _start_of_counts(counts, linear * factor, rounds.whitening.basis.matrix)
+    theta, refusal = rounds.theta(start, settings.rounds - 1 - counts.has_exposure, _short_step)
+    if not counts.has_exposure:
+        return counts.corrected(theta), len(rounds.seen), refusal
+    if refusal is None:
+        basis = rounds.whitening.basis.matrix
+        try:
+            wider = max(1.0, WIDEST / rounds.relative_clip)
+            answer = rounds.gradient(np.asarray(np.linalg.solve(basis.T, theta), dtype=np.float64), wider)
+            theta = counts.corrected_by(answer, theta, basis)
+        except (OracleRefusedError, PlanError) as error:
+            refusal = str(error)
+    return theta, len(rounds.seen) + (refusal is None), refusal
+
+
+def _start_of_counts(counts: "CountMoments", slopes: Vector, basis: Matrix) -> Vector:
+    """Where the rounds start: slopes (d,) without their noise, and the intercept for the mean of the counts.
+
+    Slopes for the logarithm of a rate are those of t times `factor`, and so is their noise: P b / m has the variance
+    trace(P P^T) (sum_noise / m)^2. They are shortened by what it explains, as by James and Stein.
+    """
+    moments, slopes = counts.moments, np.append(slopes[:-1], 0.0)
+    length = float(np.square(np.linalg.solve(basis.T, slopes)).sum())
+    noise = float(np.square(basis).sum()) * (counts.factor * moments.sum_noise / moments.rows) ** 2
+    return counts.with_intercept(slopes * (max(0.0, 1.0 - noise / length) if length else 0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class CountMoments:
+    """What moments say of counts."""
+
     moments: NumberMoments
     label: Count
 
-    def learn(self, linear: Vector, residual_of_t: float) -> tuple[Vector, int, str | None]:
-        """Theta (d,), the number of gradients, and why there were fewer. linear: the least squares of t."""
-        half, rate = self.label.upper / 2.0, self._mean
-        residual = max(residual_of_t * half, float(np.sqrt(rate)))
-        rounds = _Rounds(self.oracle, self.settings, self.moments, "poisson", residual, _CURVATURE_OF_COUNTS * rate)
-        start = self._start(linear * half / rate, half / rate, rounds.whitening.basis.matrix)
-        has_exposure = self.label.exposure is not None
-        theta, refusal = rounds.theta(start, self.settings.rounds - 1 - has_exposure, _short_step)
-        if not has_exposure:
-            return self._corrected(theta), len(rounds.seen), refusal
-        if refusal is None:
-            theta, refusal = self._by_a_wide_round(rounds, theta)
-        return theta, len(rounds.seen) + (refusal is None), refusal
+    @property
+    def has_exposure(self) -> bool:
+        """Whether counts are over an exposure."""
+        return self.label.exposure is not None
 
-    def _start(self, slopes: Vector, factor: float, basis: Matrix) -> Vector:
-        """Where the rounds start: slopes (d,) without their noise, and the intercept for the mean of the counts.
+    @property
+    def factor(self) -> float:
+        """By which slopes of t become slopes of the logarithm of the rate, near the mean."""
+        return self.label.upper / 2.0 / self.mean
 
-        Slopes for the logarithm of a rate are those of t times `factor`, and so is their noise: P b / m has the
-        variance trace(P P^T) (sum_noise / m)^2. They are shortened by what it explains, as by James and Stein.
-        """
-        slopes = np.append(slopes[:-1], 0.0)
-        length = float(np.square(np.linalg.solve(basis.T, slopes)).sum())
-        noise = float(np.square(basis).sum()) * (factor * self.moments.sum_noise / self.moments.rows) ** 2
-        start: Vector = slopes * (max(0.0, 1.0 - noise / length) if length else 0.0)
-        start[-1] = np.log(self._mean) - start @ self._means
+    def residual(self, residual_of_t: float) -> float:
+        """The size of a residual in counts. residual_of_t: that of t under least squares."""
+        return max(residual_of_t * self.label.upper / 2.0, float(np.sqrt(self.mean)))
+
+    def with_intercept(self, slopes: Vector) -> Vector:
+        """The slopes (d,), that of the bias left out, with the intercept for the mean of the counts."""
+        start: Vector = np.append(slopes[:-1], 0.0)
+        start[-1] = np.log(self.mean) - start @ self._means
         return start
 
     @property
-    def _mean(self) -> float:
+    def mean(self) -> float:
         """Of the counts."""
         mean = float(self.moments.label_sum[-1]) / self.moments.rows
         return max((mean + 1.0) / 2.0, _LEAST_SHARE) * self.label.upper
@@ -233,30 +260,23 @@ class _Counts:
         means[-1] = 1.0
         return means
 
-    def _corrected(self, theta: Vector) -> Vector:
+    def corrected(self, theta: Vector) -> Vector:
         """With the intercept at which the mean of exp(theta . x) is that of the counts, for a normal theta . x."""
         means = self._means
         spread = self.moments.product_sum / self.moments.rows - np.outer(means, means)
         variance = min(max(float(theta @ spread @ theta), 0.0), _LARGEST_VARIANCE)
         corrected = theta.copy()
-        corrected[-1] += np.log(self._mean) - float(theta @ means) - variance / 2.0
+        corrected[-1] += np.log(self.mean) - float(theta @ means) - variance / 2.0
         return corrected
 
-    def _by_a_wide_round(self, rounds: _Rounds, theta: Vector) -> tuple[Vector, str | None]:
-        basis = rounds.whitening.basis.matrix
-        try:
-            answer = rounds.gradient(
-                np.asarray(np.linalg.solve(basis.T, theta), dtype=np.float64), max(1.0, WIDEST / rounds.relative_clip)
-            )
-        except (OracleRefusedError, PlanError) as error:
-            return theta, str(error)
+    def corrected_by(self, answer: GradientEstimate, theta: Vector, basis: Matrix) -> Vector:
+        """With the intercept that a gradient at theta, whose clip is wide, asks for. basis: P."""
         # The gradient in the records' own coordinates: its last one is the mean of the means minus that of the counts.
         too_much = float(np.linalg.solve(basis, answer.mean)[-1])
         corrected = theta.copy()
-        corrected[-1] -= np.log(max(1.0 + too_much / self._mean, 0.1))
-        return corrected, None
+        corrected[-1] -= np.log(max(1.0 + too_much / self.mean, 0.1))
+        return corrected
 
 
 def _short_step(phi: Vector, found: Vector) -> Vector:
-    step = found - phi
-    return phi + step * min(1.0, _LONGEST_STEP_OF_COUNTS / max(float(np.linalg.norm(step)), 1e-9))
+    return bounded_step(phi, found, LONGEST_STEP_OF_COUNTS)

@@ -45,7 +45,7 @@ _CURVATURE_SPREAD = 1.0
 _BENDING = 0.1
 """Squared error of the affine model, for each coordinate, per squared distance from the current phi."""
 
-_LONGEST_STEP = 3.0
+LONGEST_STEP = 3.0
 _LEAST_CURVATURE, _LARGEST_CURVATURE = 0.2, 10.0
 """Bounds on the eigenvalues of I + D."""
 
@@ -72,7 +72,7 @@ class Whitening:
         return cls._of_spreads(vectors, values, raise_eigenvalues(values, moments.product_noise, shrinkage), moments)
 
     @classmethod
-    def cleaned(cls, moments: Moments, shrinkage: float) -> "Whitening":
+    def cleaned(cls, moments: Moments | NumberMoments, shrinkage: float) -> "Whitening":
         """From noisy moments; the least eigenvalue is sqrt(shrinkage d) times the noise of an entry."""
         values, vectors = np.linalg.eigh(moments.product_sum)
         noise = float(np.linalg.norm(moments.product_noise)) / moments.d
@@ -110,10 +110,10 @@ def clip_of(relative: float, size: float) -> Fraction:
     return max(Fraction(1, _CLIP_UNITS), Fraction(relative * size).limit_denominator(_CLIP_UNITS))
 
 
-def bounded_step(phi: Vector, found: Vector) -> Vector:
-    """The next phi: `found`, or the point at `_LONGEST_STEP` towards it."""
+def bounded_step(phi: Vector, found: Vector, longest: float = LONGEST_STEP) -> Vector:
+    """The next phi: `found`, or the point at this distance towards it."""
     step = found - phi
-    return phi + step * min(1.0, _LONGEST_STEP / max(float(np.linalg.norm(step)), _LEAST_NOISE))
+    return phi + step * min(1.0, longest / max(float(np.linalg.norm(step)), _LEAST_NOISE))
 
 
 @dataclass(frozen=True, eq=False)
