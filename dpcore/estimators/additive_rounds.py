@@ -313,7 +313,7 @@ class GradientRounds:
         basis = self._whitening.basis.matrix
         clip = float(clip_of(self._clip, self._whitening.size))
         released = Released(self._oracle.schema, self._moments, basis, clip, self._terms.feature_map)
-        return errors_of_weights(basis.T @ self.phi, self._answers, released)
+        return errors_of_weights(basis.T @ self.phi, self._answers, released).covariance
 
 
 def _first(prior: Prior, moments: Moments, whitening: Whitening) -> Vector:

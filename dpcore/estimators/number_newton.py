@@ -21,9 +21,11 @@ from fractions import Fraction
 import numpy as np
 
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
+from dpcore.estimators.curvatures import Curvatures, OfCounts, OfNumbers
+from dpcore.estimators.errors_of_weights import Answer, Errors, Released, errors_of_weights
 from dpcore.estimators.least_squares import residuals, solve
 from dpcore.estimators.oracle import GradientEstimate, NumberOracle
-from dpcore.estimators.whitened_rounds import Seen, Whitening, bounded_step, clip_of, root
+from dpcore.estimators.whitened_rounds import Seen, Whitening, bounded_step, clip_of, root, wider_clip
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.rados.distribution import NumberMoments
 from dpcore.records.features import Count, measured
@@ -59,6 +61,8 @@ class Learned:
     """Of these least squares."""
     refusal: str | None
     """Why there were fewer rounds than planned."""
+    errors: Errors | None
+    """Those of theta; None without a gradient."""
 
 
 @dataclass(frozen=True)
@@ -80,12 +84,11 @@ def learn(oracle: NumberOracle, settings: NumberSettings, norm_bound: Fraction |
     start = solve(moments, settings.shrinkage)
     variance, r2 = residuals(moments, start)
     if isinstance(label, Count):
-        learned, rounds, refusal = _Counts(oracle, settings, moments, label).learn(start, variance)
-    else:
-        rounds_of = _Rounds(oracle, settings, moments, "squared", np.sqrt(variance), 1.0)
-        learned, refusal = rounds_of.theta(start, settings.rounds - 1)
-        rounds = len(rounds_of.seen)
-    return Learned(learned, rounds, variance, r2, refusal)
+        return _Counts(oracle, settings, moments, label).learn(start, variance, r2)
+    rounds = _Rounds(oracle, settings, moments, "squared", np.sqrt(variance), 1.0)
+    learned, refusal = rounds.theta(start, settings.rounds - 1)
+    errors = rounds.errors(learned, OfNumbers(float(rounds.clip), variance))
+    return Learned(learned, len(rounds.seen), variance, r2, refusal, errors)
 
 
 class _Rounds:
@@ -100,11 +103,13 @@ class _Rounds:
         residual: float,
         curvature: float,
     ) -> None:
-        self._oracle, self._loss, self._curvature = oracle, loss, curvature
+        self._oracle, self._moments, self._loss, self._curvature = oracle, moments, loss, curvature
         self.whitening = Whitening.of(moments, settings.shrinkage)
         self.clip = clip_of(settings.clip * residual, self.whitening.size)
         self.part = (1 - settings.moments_part) / (settings.rounds - 1)
+        self._residual, self._planned = residual, settings.rounds - 1
         self.seen: list[Seen] = []
+        self._answers: list[Answer] = []
 
     def theta(
         self, start: Vector, rounds: int, step: Callable[[Vector, Vector], Vector] = bounded_step
@@ -118,8 +123,21 @@ class _Rounds:
             except (OracleRefusedError, PlanError) as error:
                 return basis.T @ phi, str(error)
             self.seen.append(Seen(phi, phi - answer.mean / self._curvature, answer.deviation / self._curvature))
+            self._answers.append(Answer(basis.T @ phi, answer.mean, answer.deviation, np.eye(len(phi))))
             phi = step(phi, root(self.seen))
+            if len(self.seen) == 1:
+                self.clip *= wider_clip(
+                    self._residual / np.sqrt(self._moments.rows), answer.deviation / np.sqrt(self._planned)
+                )
         return basis.T @ phi, None
+
+    def errors(self, theta: Vector, loss: Curvatures) -> Errors | None:
+        """Those of theta, if there was an answer."""
+        if not self._answers:
+            return None
+        basis = self.whitening.basis.matrix
+        released = Released(self._oracle.schema, self._moments, basis, float(self.clip), loss=loss)
+        return errors_of_weights(theta, self._answers, released)
 
     def gradient(self, phi: Vector, wider: float = 1.0) -> GradientEstimate:
         """That at phi; wider: the clip over the usual one."""
@@ -136,19 +154,23 @@ class _Counts:
     moments: NumberMoments
     label: Count
 
-    def learn(self, linear: Vector, variance: float) -> tuple[Vector, int, str | None]:
-        """Theta (d,), the number of gradients, and why there were fewer. linear, variance: of t, by least squares."""
+    def learn(self, linear: Vector, variance: float, r2: float) -> Learned:
+        """What is learnt. linear (d,), variance, r2: of t, by least squares."""
         half, rate = self.label.upper / 2.0, self._mean
-        residual = max(float(np.sqrt(variance)) * half, float(np.sqrt(rate)))
+        of_counts = variance * half**2
+        residual = max(float(np.sqrt(of_counts)), float(np.sqrt(rate)))
         rounds = _Rounds(self.oracle, self.settings, self.moments, "poisson", residual, _CURVATURE_OF_COUNTS * rate)
         start = self._start(linear * half / rate, half / rate, rounds.whitening.basis.matrix)
         has_exposure = self.label.exposure is not None
         theta, refusal = rounds.theta(start, self.settings.rounds - 1 - has_exposure, _short_step)
+        loss = OfCounts(float(rounds.clip), rate, max(1.0, of_counts / rate))
+        errors, count = rounds.errors(theta, loss), len(rounds.seen)
         if not has_exposure:
-            return self._corrected(theta), len(rounds.seen), refusal
+            return Learned(self._corrected(theta), count, variance, r2, refusal, errors)
         if refusal is None:
             theta, refusal = self._by_a_wide_round(rounds, theta)
-        return theta, len(rounds.seen) + (refusal is None), refusal
+            count += refusal is None
+        return Learned(theta, count, variance, r2, refusal, errors)
 
     def _start(self, slopes: Vector, factor: float, basis: Matrix) -> Vector:
         """Where the rounds start: slopes (d,) without their noise, and the intercept for the mean of the counts.

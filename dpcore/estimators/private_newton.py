@@ -100,8 +100,9 @@ class PrivateNewton(LinearClassifier):
     After `fit`: `coef_` (1, features), `intercept_` the bias, `covariance_` None.
 
     Of a label that is a number or a count, `fit_queries` learns a regression, as dpcore.estimators.number_newton
-    describes: `theta_` . x predicts the number's t, or the logarithm of the count for an exposure of 1; `covariance_`
-    is then None, `classes_` absent, and `residual_variance_` and `r2_` are those of least squares.
+    describes: `theta_` . x predicts the number's t, or the logarithm of the count for an exposure of 1; `sampling_` (d,
+    d) is the part of `covariance_` for the choice of the rows, `classes_` is absent, and `residual_variance_` and `r2_`
+    are those of least squares.
 
     Of a label of several classes, `fit_queries` learns a row of weights for each, `theta_` (k, d), as
     dpcore.estimators.class_newton describes; `covariance_` is then None.
@@ -197,7 +198,7 @@ class PrivateNewton(LinearClassifier):
             return theta
         learned: Vector = whitening.basis.matrix.T @ phi
         released = Released(oracle.schema, moments, whitening.basis.matrix, float(clip))
-        self.covariance_ = errors_of_weights(learned, answers, released)
+        self.covariance_ = errors_of_weights(learned, answers, released).covariance
         return learned
 
     def _learn_classes(self, oracle: ClassOracle) -> Matrix:
@@ -238,7 +239,9 @@ class PrivateNewton(LinearClassifier):
         self._keep_encoded(learned.theta)
         del self.classes_
         self.residual_variance_, self.r2_ = learned.residual_variance, learned.r2
-        self.rounds_done_, self.warning_, self.covariance_ = 1 + learned.rounds, None, None
+        self.rounds_done_, self.warning_ = 1 + learned.rounds, None
+        self.covariance_ = None if learned.errors is None else learned.errors.covariance
+        self.sampling_ = None if learned.errors is None else learned.errors.sampling
         if learned.refusal is not None:
             self.warning_ = f"received {self.rounds_done_} of {self.rounds} releases: {learned.refusal}"
 
