@@ -1,6 +1,7 @@
 """Models of times to an event: hazard ratios in the units of the columns, and how good predictions are on a table."""
 
 import math
+import sys
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -11,8 +12,8 @@ from dpcore.estimators.hazard_scores import brier_score, concordance
 from dpcore.numbers.fixed_point import Mask, Vector
 from dpcore.records.encoding import Change, changes, summed
 from dpcore.records.features import event_time
+from learner.coefficient_table import p_in_words
 from learner.model import Model
-from learner.report.coefficients import effects
 from radobase.printing import amount
 from radobase.tables.tables import as_source, encoded_blocks, numbers_of, open_table
 
@@ -27,6 +28,15 @@ class HazardRatio:
     change: str
     """In words, of the column's units."""
     ratio: float
+    lower: float | None = None
+    upper: float | None = None
+    """An interval of 95 % for noise, choice of rows, clipping and shrinkage."""
+    p_value: float | None = None
+    """That of a ratio of 1."""
+    measurable: bool | None = None
+    """False if there is no interval, because the answers say too little; None if none was computed."""
+    comparable: bool | None = None
+    """Whether it is within three standard errors of Cox's on the same rows (learner.coefficient_table)."""
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -34,17 +44,32 @@ class HazardRatio:
 
     def sentence(self) -> str:
         """For people."""
-        return f"{self.column}, {self.change}: hazard ratio {self.ratio:.4g}"
+        said = f"{self.column}, {self.change}: hazard ratio {self.ratio:.4g}"
+        if self.lower is not None and self.p_value is not None:
+            said += f" ({self.lower:.4g} to {self.upper:.4g}), p {p_in_words(self.p_value)}"
+        elif self.measurable is False:
+            said += ", not measurable"
+        return said + ", not comparable to Cox's" * (self.comparable is False)
 
 
 def ranked_ratios(model: Model) -> tuple[HazardRatio, ...]:
     """Those of each change of a column, the furthest from 1 first. Raises SchemaError for a label of another type."""
     event_time(model.schema.label, "a hazard ratio")
-    # The first effect of a schema with a bias is the intercept, which is no ratio.
-    of_columns = effects(model.schema)[int(model.schema.bias) :]
-    logs = [(column, words, float(row @ model.theta)) for column, words, row in of_columns]
-    known = sorted(logs, key=lambda each: -abs(each[2]))
-    return tuple(HazardRatio(column, words, math.exp(min(log, _LARGEST_LOG))) for column, words, log in known)
+    found = [
+        HazardRatio(
+            row.column,
+            row.change,
+            math.exp(min(row.estimate, _LARGEST_LOG)),
+            row.ratio_lower,
+            row.ratio_upper,
+            row.p_value,
+            row.measurable,
+            row.comparable,
+        )
+        for table in model.coefficients()
+        for row in table.rows
+    ]
+    return tuple(sorted(found, key=lambda each: -abs(math.log(max(each.ratio, sys.float_info.min)))))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ModelError
-from learner.report.coefficients import APPROXIMATE, CONFIDENCE, coefficients, effects
+from learner.coefficient_table import Adjustment, CoefficientTable, coefficient_tables
 from learner.report.pictures import drawn_sheet, usual
 from learner.shapes import every_shapes
 from learner.uncertainty import why_no_probability
@@ -62,65 +62,35 @@ def _title(model: "Model") -> str:
     return f"{model.estimator}, for the label {model.schema.label.column!r} of schema {model.schema.name!r}"
 
 
-def summary_of(model: "Model") -> str:
+def summary_of(model: "Model", adjustment: Adjustment) -> str:
     """What a model is and says, and the privacy statement, as text."""
     lines = [_title(model)]
-    for title, header, rows in _tables(model):
+    if model.feature_map is None:
+        for table in coefficient_tables(model, adjustment=adjustment):
+            lines += ["", *table.lines()]
+    for title, header, rows in _sizes(model):
         lines += ["", title, *columns(header, rows, right=range(len(header) - len(header[2:]), len(header)))]
     return "\n".join([*lines, "", *model.statement.sentences()])
 
 
 def html_of(model: "Model") -> str:
     """The summary, for a notebook."""
-    return fragment(_title(model), model.statement.short_sentences(), _tables(model))
+    tables = [] if model.feature_map is not None else [_shown(each) for each in coefficient_tables(model)]
+    return fragment(_title(model), model.statement.short_sentences(), [*tables, *_sizes(model)])
 
 
-def _tables(model: "Model") -> list[Shown]:
-    """What each column adds, of each score."""
-    if model.schema.label.coding.is_measured:
-        return [_of_number(model)]
-    if model.schema.label.coding.intervals:
-        # The intercept, if there is one, is no ratio.
-        changes = [each for each in effects(model.schema) if each[0] != "intercept"]
-        ratios = [(name, change, f"{np.exp(weights @ model.theta):.4g}") for name, change, weights in changes]
-        return [(APPROXIMATE, ("column", "change", "hazard ratio"), ratios)]
-    if model.feature_map is not None:
-        return [
-            (f"How much columns move the score of {shapes.label!r}", ("columns", "size"), [
-                (shape.title, f"{shape.size:.3g}") for shape in shapes.ranked
-            ])
-            for shapes in every_shapes(model)
-        ]  # fmt: skip
+def _shown(table: CoefficientTable) -> Shown:
+    header, *rows = table.cells()
+    return ". ".join((table.title, *table.notes)), header, rows
+
+
+def _sizes(model: "Model") -> list[Shown]:
+    """How much columns move each score, of a model with curves."""
+    if model.feature_map is None:
+        return []
     return [
-        (
-            f"What columns add to the score of {each.of!r}",
-            ("column", "change", "adds", f"{100 * CONFIDENCE:g} % interval"),
-            [
-                (row.column, row.change, f"{row.value:+.4g}", _interval(row.both or row.noise, row.measurable))
-                for row in each.rows
-            ],
-        )
-        for each in coefficients(model, (), {}, np.random.default_rng(0))
-    ]
-
-
-def _interval(ends: tuple[float, float] | None, measurable: bool | None) -> str:
-    if measurable is False:
-        return "not measurable"
-    return "" if ends is None else f"{ends[0]:+.4g} to {ends[1]:+.4g}"
-
-
-def _of_number(model: "Model") -> Shown:
-    """What columns add to a prediction in units; where these are no sum, to the score that it is made of."""
-    # Equal steps of the score are equal steps of the prediction, unless logarithms are learned.
-    steps = np.diff(model.values(np.array([0.0, 0.5, 1.0])))
-    in_units = bool(np.isclose(steps[0], steps[1]))
-    rows = []
-    for name, change, weights in effects(model.schema):
-        value = float(weights @ model.theta)
-        if in_units:
-            start = 0.0 if name == "intercept" else float(model.values(np.zeros(1))[0])
-            value = float(model.values(np.array([value]))[0]) - start
-        rows.append((name, change, f"{value:+.4g}"))
-    of = "the prediction" if in_units else "the score"
-    return f"What columns add to {of}", ("column", "change", "adds"), rows
+        (f"How much columns move the score of {shapes.label!r}", ("columns", "size"), [
+            (shape.title, f"{shape.size:.3g}") for shape in shapes.ranked
+        ])
+        for shapes in every_shapes(model)
+    ]  # fmt: skip

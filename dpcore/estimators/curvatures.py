@@ -47,6 +47,11 @@ class Curvatures(Protocol):
         ...
 
     @property
+    def by_score(self) -> bool:
+        """Whether curvature depends on the score."""
+        ...
+
+    @property
     def widened(self) -> float:
         """Variances count so many times: rows are not as they are made, and clipping is of a few that are far away."""
         ...
@@ -68,6 +73,7 @@ class OfLogOdds:
     clip: float
     prior: float = PRIOR_DEVIATION
     unknown: tuple[float, float] = (0.25, 0.5)
+    by_score: bool = True
     widened: float = 1.35
     separated: float = 6.0
 
@@ -93,6 +99,7 @@ class OfNumbers:
     variance: float
     prior: float = PRIOR_DEVIATION_OF_NUMBERS
     unknown: tuple[float, float] = (0.0, 0.0)
+    by_score: bool = False
     widened: float = 2.6
     separated: float = np.inf
 
@@ -111,6 +118,7 @@ class OfCounts:
     dispersion: float
     prior: float = PRIOR_DEVIATION
     unknown: tuple[float, float] = (0.25, 0.25)
+    by_score: bool = True
     widened: float = 2.2
     separated: float = 6.0
 
@@ -137,6 +145,7 @@ class OfHazards:
     at_risk: Vector
     prior: float = PRIOR_DEVIATION_OF_HAZARDS
     unknown: tuple[float, float] = (0.25, 0.25)
+    by_score: bool = True
     widened: float = 1.0
     separated: float = 6.0
 
@@ -147,7 +156,9 @@ class OfHazards:
         alive = np.exp(-np.vstack([np.zeros(len(scores)), np.cumsum(hazards, axis=0)[:-1]]))
         # Censoring as if it depended on no column, so that the shares at risk are those that were counted.
         alive *= (self.at_risk / np.maximum(alive.mean(axis=1), _TINY))[:, np.newaxis]
-        steps = weights * hazards * np.minimum(alive, 1.0)
+        # The variance of r_j, and its mean derivative: (1 - h) mu^2 + h (mu / (exp(mu) - 1))^2 with h = 1 - exp(-mu).
+        varying = np.square(hazards) / np.expm1(np.maximum(hazards, 1e-12))
+        steps = weights * varying * np.minimum(alive, 1.0)
         return steps.sum(axis=0), (weights * steps).sum(axis=0)
 
     def weights(self, hazards: Matrix, lengths: Vector) -> Matrix:

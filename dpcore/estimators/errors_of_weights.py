@@ -37,6 +37,7 @@ _BENDING = 0.1
 _LEAST_SHARE = 1e-9
 _MOST_ERROR = 0.3
 """Relative, of the variance of a column that is a number."""
+_SURELY = 2.0
 _LEAST_ALONE = 0.003
 """Of a column's variance that others do not explain."""
 _LEAST_VARIANCE = 1e-3
@@ -84,7 +85,8 @@ class Errors:
     covariance: Matrix
     """For noise, the choice of the rows, clipping and shrinkage."""
     sampling: Matrix
-    """For the choice of the rows alone, of the same loss without clipping."""
+    """For the choice of the rows alone, of the same loss without clipping: rather too little than too much, because
+    columns count as varying by `_SURELY` deviations of the noise more than they seem to."""
 
 
 def errors_of_weights(theta: Vector, answers: Sequence[Answer], released: Released) -> Errors:
@@ -120,9 +122,15 @@ def _errors(theta: Vector, answers: Sequence[Answer], released: Released) -> Err
     total *= loss.widened / (_DRAWS - _UNUSED)
     # Rounding could leave a direction without any error, and others factor the matrix.
     total += _LEAST_SHARE * float(np.trace(total)) / d * np.eye(d)
+    return Errors(total, _sampling(theta, rows, products, released.moments))
+
+
+def _sampling(theta: Vector, rows: "_MadeRows", products: Matrix, moments: Moments | NumberMoments) -> Matrix:
+    """See `Errors.sampling`."""
+    wider = products + _SURELY * np.diag(np.diag(moments.product_noise)) / moments.rows
     whole = replace(rows, lengths=np.zeros(len(rows.lengths))).curvature(theta)
-    inverse = np.linalg.pinv(whole.hessian(products, np.ones(d), theta), hermitian=True)
-    return Errors(total, inverse @ whole.sampling(products) @ inverse / released.moments.rows)
+    inverse = np.linalg.pinv(whole.hessian(wider, np.ones(len(theta)), theta), hermitian=True)
+    return np.asarray(inverse @ whole.sampling(wider) @ inverse / moments.rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -335,7 +343,7 @@ class _MadeRows:
         """At theta, with labels as likely as its scores say."""
         scores = self.mapped @ theta
         curved, squares = self.loss.of(scores, self.lengths)
-        along = float(self.shares @ (curved * np.square(scores)))
+        along = float("inf") if not self.loss.by_score else float(self.shares @ (curved * np.square(scores)))
         return _Curvature(curved @ self.weights, squares @ self.weights, along)
 
 

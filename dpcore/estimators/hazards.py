@@ -52,8 +52,8 @@ _STRETCH = 0.5
 _LEAST_VARIANCE = 1e-3
 """Of a coordinate: noise may hide it."""
 
-_LEAST_EVENTS = 5.0
-"""Events that an interval counts as at least, for its curvature."""
+_LEAST_EVENTS = 0.3
+"""The events of an interval over those of the mean one, at least, for its curvature: noise may hide them."""
 
 _HAZARDS = (1e-3, 0.9)
 """Bounds on an interval's hazard at the start."""
@@ -222,7 +222,7 @@ class _Rounds:
         self._basis = _centred(whitening.basis, self._constant)
         self.clip = clip_of(clip * float(np.sqrt(min(1.0, 2.0 * self._rate))), whitening.size)
         self.weight = max(1, round(float(np.sqrt(self._intervals))))
-        of_intervals = self.weight**2 * np.maximum(shares, _LEAST_EVENTS / moments.rows)
+        of_intervals = self.weight**2 * np.maximum(shares, _LEAST_EVENTS * self._rate / self._intervals)
         self._curvature = np.concatenate([of_intervals, np.full(moments.d, self._rate)]) * _SHARE_OF_CURVATURE
         hazards = np.clip(shares / at_risk, *_HAZARDS)
         start = _start(moments, self._basis, self._rate, bias=self._bias)

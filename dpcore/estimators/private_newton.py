@@ -22,6 +22,7 @@ from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError, Sha
 from dpcore.estimators.base import LinearClassifier
 from dpcore.estimators.class_newton import MOST_WEIGHTS
 from dpcore.estimators.class_newton import learn as learn_classes
+from dpcore.estimators.curvatures import OfLogOdds
 from dpcore.estimators.errors_of_weights import Answer, Released, errors_of_weights
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant
 from dpcore.estimators.number_newton import NumberSettings
@@ -43,6 +44,11 @@ from dpcore.records.schema import Schema
 # Measured over eighteen tasks at epsilon 0.3 and 1: errors hardly change from 0.7 to 1.4 times each value.
 CURVATURE = 0.05
 """kappa: average curvature of a record in a whitened direction, w (1 - w), or 0 if it is clipped."""
+
+CLIP_OF_LOG_ODDS = 1.0
+"""From this clip on, of two classes, so few gradients are clipped that weights are those of logistic regression."""
+_UNKNOWN_OF_LOG_ODDS = (0.25, 0.25)
+"""See dpcore.estimators.curvatures.Curvatures."""
 
 _SAMPLING = 0.5
 """Mean square of a coordinate of w z over that of C / |z|, which bounds it."""
@@ -166,7 +172,7 @@ class PrivateNewton(LinearClassifier):
         rows = RowOracle(self._edges(X, y))
         self._check()
         self._keep(rows.in_given_units(self._learn(rows, self.norm_bound)))
-        self.covariance_: Matrix | None = None
+        self.covariance_, self.sampling_ = None, None
         return self
 
     def _learn(self, oracle: MomentsAndGradients, norm_bound: Fraction | None, start: Vector | None = None) -> Vector:
@@ -192,13 +198,18 @@ class PrivateNewton(LinearClassifier):
             seen.append(Seen(phi, phi - answer.mean / CURVATURE, answer.deviation / CURVATURE))
             phi = bounded_step(phi, root(seen))
         self.rounds_done_ = 1 + len(seen)
-        self.covariance_ = None
+        self.covariance_: Matrix | None = None
+        self.sampling_: Matrix | None = None
         if not seen:
             theta: Vector = MomentsDiscriminant(shrinkage=settings.shrinkage).fit_moments(moments).theta_
             return theta
         learned: Vector = whitening.basis.matrix.T @ phi
-        released = Released(oracle.schema, moments, whitening.basis.matrix, float(clip))
-        self.covariance_ = errors_of_weights(learned, answers, released).covariance
+        # Hardly any gradient is clipped: weights are log odds, and curvature is known better.
+        loss = OfLogOdds(float(clip), unknown=_UNKNOWN_OF_LOG_ODDS) if settings.clip >= CLIP_OF_LOG_ODDS else None
+        errors = errors_of_weights(
+            learned, answers, Released(oracle.schema, moments, whitening.basis.matrix, float(clip), loss=loss)
+        )
+        self.covariance_, self.sampling_ = errors.covariance, None if loss is None else errors.sampling
         return learned
 
     def _learn_classes(self, oracle: ClassOracle) -> Matrix:
@@ -224,7 +235,8 @@ class PrivateNewton(LinearClassifier):
             self.rounds - 1,
             settings.shrinkage,
         )
-        self.rounds_done_, self.warning_, self.covariance_ = 1 + learned.rounds, None, None
+        self.rounds_done_, self.warning_ = 1 + learned.rounds, None
+        self.covariance_, self.sampling_ = None, None
         if learned.refusal is not None:
             self.warning_ = f"received {self.rounds_done_} of {self.rounds} releases: {learned.refusal}"
         return learned.phi @ basis.matrix

@@ -17,7 +17,7 @@ from learner.inquiries import inquiry_file, read_again
 from learner.model import Model, content_of
 from learner.release import Release
 from learner.report import page
-from learner.report.coefficients import APPROXIMATE, effects
+from learner.report.coefficients import effects
 from learner.report.gathering import Sources, gather
 from learner.report.page import document
 from learner.report.pictures import usual
@@ -99,7 +99,7 @@ class Releases:
         }
         if model.log_hazards is not None:
             command = shlex.join(["rado", "learner", "predict", str(path), "new.csv", "--output", "predicted.csv"])
-            own = {"ratios": ranked_ratios(model), "approximate": APPROXIMATE, "commands": command}
+            own = {"ratios": ranked_ratios(model), "commands": command}
             return Shown("learner/hazard_model.html", "Model", common | own)
         mapped, scores = model.feature_map is not None, model.linear_scores
         values = {
@@ -110,6 +110,7 @@ class Releases:
                 for column, words, row in effects(model.schema)
             ],
             "names": model.scoring.names,
+            "tables": [] if mapped or len(scores) > 1 else [(each, each.cells()) for each in model.coefficients()],
             "mapped": mapped,
             "bars": _bars_of(model),
             "beside_average": BESIDE_AVERAGE,

@@ -81,7 +81,7 @@ def test_directions_that_no_answer_was_about_keep_the_prior():
     # A first answer in all directions that says nothing, and one that says much about these.
     vague = Answer(np.zeros(4), np.zeros(4), 1e3, np.eye(4))
     every, without = (
-        errors_of_weights(np.zeros(4), [vague, Answer(np.zeros(4), np.zeros(4), 1e-3, axes)], released)
+        errors_of_weights(np.zeros(4), [vague, Answer(np.zeros(4), np.zeros(4), 1e-3, axes)], released).covariance
         for axes in (np.eye(4), np.eye(4)[:, 1:])
     )
     assert np.sqrt(np.diag(every)).max() < 0.1
