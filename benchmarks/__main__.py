@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from benchmarks import (
     accounting,
     additive,
+    coefficient_coverage,
     curves_run,
     data_path,
     data_sources,
@@ -67,6 +68,7 @@ BENCHMARKS = {
     "unseen_tables": unseen_tables,
     "wide_bounds": wide_bounds,
     "interval_coverage": interval_coverage,
+    "coefficient_coverage": coefficient_coverage,
 }
 QUICK = (
     "encryption",
@@ -97,6 +99,7 @@ SCIENCE = (
     "unseen_tables",
     "wide_bounds",
     "interval_coverage",
+    "coefficient_coverage",
     "predicates",
     "parity",
 )

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from wire.query import Query
 from wire.request_fields import AskedTerms, TrainOptions
 
 if TYPE_CHECKING:
+    from dpcore.rados.distribution import NumberMoments
     from learner.federation import Answer, BudgetedOracle, Federation
 
 CERTAIN = 3.0
@@ -100,7 +101,8 @@ def _covariances(estimator: Any, release: Sample | None = None, estimator_name: 
     if release is not None and estimator_name == "linear" and release.bias and release.query.feature_map is None:
         from dpcore.estimators.errors_of_least_squares import errors_of_least_squares  # noqa: PLC0415  (SciPy)
 
-        found = errors_of_least_squares(estimator.theta_, release.moments, estimator.residual_variance_, release.schema)
+        moments = cast("NumberMoments", release.moments)
+        found = errors_of_least_squares(estimator.theta_, moments, estimator.residual_variance_, release.schema)
         covariance, sampling = found.covariance, found.sampling
     if covariance is None or len(covariance) > MOST_COORDINATES:
         return {}

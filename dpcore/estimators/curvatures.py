@@ -100,7 +100,7 @@ class OfNumbers:
     prior: float = PRIOR_DEVIATION_OF_NUMBERS
     unknown: tuple[float, float] = (0.0, 0.0)
     by_score: bool = False
-    widened: float = 2.6
+    widened: float = 3.2
     separated: float = np.inf
 
     def of(self, scores: Vector, lengths: Vector) -> tuple[Vector, Vector]:

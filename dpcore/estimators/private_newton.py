@@ -172,7 +172,8 @@ class PrivateNewton(LinearClassifier):
         rows = RowOracle(self._edges(X, y))
         self._check()
         self._keep(rows.in_given_units(self._learn(rows, self.norm_bound)))
-        self.covariance_, self.sampling_ = None, None
+        self.covariance_: Matrix | None = None
+        self.sampling_: Matrix | None = None
         return self
 
     def _learn(self, oracle: MomentsAndGradients, norm_bound: Fraction | None, start: Vector | None = None) -> Vector:
@@ -198,8 +199,7 @@ class PrivateNewton(LinearClassifier):
             seen.append(Seen(phi, phi - answer.mean / CURVATURE, answer.deviation / CURVATURE))
             phi = bounded_step(phi, root(seen))
         self.rounds_done_ = 1 + len(seen)
-        self.covariance_: Matrix | None = None
-        self.sampling_: Matrix | None = None
+        self.covariance_, self.sampling_ = None, None
         if not seen:
             theta: Vector = MomentsDiscriminant(shrinkage=settings.shrinkage).fit_moments(moments).theta_
             return theta

@@ -336,7 +336,7 @@ def add_hazard_gradients(  # noqa: C901, PLR0912  (one loop, compiled)
         last = code if happened else code - intervals
         ends = min(last + 1, intervals)
         longest = np.float64(unit) ** 2 + np.float64(squared)
-        so_far, room = 0.0, np.float64(most)
+        so_far, room = np.float64(0.0), np.float64(most)
         for interval in range(ends):
             # Beyond the tables, the values of their ends.
             step = min(max(((margin + unit * theta[interval]) >> shift) + half, 0), len(means) - 1)
@@ -354,7 +354,7 @@ def add_hazard_gradients(  # noqa: C901, PLR0912  (one loop, compiled)
             else:
                 slopes[interval] = np.int64(weight * np.float64(means[step]) / 2.0)
             kept = np.float64(slopes[interval])
-            room = max(room - longest * kept**2 - 2.0 * kept * crossed, 0.0)
+            room = np.float64(max(room - longest * kept**2 - 2.0 * kept * crossed, 0.0))
             so_far += kept
         slope, own = np.int64(0), np.int64(0)
         for interval in range(ends):
