@@ -2,7 +2,9 @@
 
 A standard error is the root of the second moment of a coefficient's error: of the noise, the choice of the rows,
 clipping and shrinkage, as the model's file states it (dpcore.estimators.errors_of_weights), or as intervals are
-computed from a release (learner.report.coefficients). An interval is the coefficient plus and minus 1.96 standard
+computed from a release (learner.report.coefficients).
+
+An interval is the coefficient plus and minus 1.96 standard
 errors, and a p-value is that of a normal distribution: the chance of a coefficient at least so far from 0, if it is 0.
 
 A coefficient of which the answers say too little is "not measurable": it has no standard error, interval or p-value,

@@ -93,14 +93,16 @@ class OfLogOdds:
 
 @dataclass(frozen=True)
 class OfNumbers:
-    """Least squares of t, with normal residuals. clip: C. variance: that of t around the predictions."""
+    """Least squares of t, with normal residuals."""
 
     clip: float
+    """C."""
     variance: float
+    """That of t around the predictions."""
     prior: float = PRIOR_DEVIATION_OF_NUMBERS
     unknown: tuple[float, float] = (0.0, 0.0)
     by_score: bool = False
-    widened: float = 3.2
+    widened: float = 4.5
     separated: float = np.inf
 
     def of(self, scores: Vector, lengths: Vector) -> tuple[Vector, Vector]:
@@ -111,11 +113,14 @@ class OfNumbers:
 
 @dataclass(frozen=True)
 class OfCounts:
-    """The Poisson loss of counts. clip: C. mean: of the counts. dispersion: their variance over their expectation."""
+    """The Poisson loss of counts."""
 
     clip: float
+    """C."""
     mean: float
+    """Of the counts."""
     dispersion: float
+    """Their variance over their expectation."""
     prior: float = PRIOR_DEVIATION
     unknown: tuple[float, float] = (0.25, 0.25)
     by_score: bool = True
@@ -135,14 +140,17 @@ class OfCounts:
 class OfHazards:
     """Proportional hazards by interval, with the weights of dpcore.queries.hazard_gradient.
 
-    clip, interval_weight: C and u. log_hazards: (J,), of each interval over their mean, which is in the scores.
-    at_risk: (J,), the shares of rows at risk. Lengths are with 1 for the level of the hazard: |z|^2 is 1 less.
+    Lengths are with 1 for the level of the hazard: |z|^2 is 1 less.
     """
 
     clip: float
+    """C."""
     interval_weight: int
+    """u."""
     log_hazards: Vector
+    """(J,), of each interval over their mean, which is in the scores."""
     at_risk: Vector
+    """(J,), the shares of rows at risk."""
     prior: float = PRIOR_DEVIATION_OF_HAZARDS
     unknown: tuple[float, float] = (0.25, 0.25)
     by_score: bool = True

@@ -5,7 +5,9 @@ At the stated weights theta the release tells the gradient of the loss,
     g = (S theta - b) / m,      of noise variance (s_b^2 + sum over j of s_ij^2 theta_j^2) / m^2 in entry i,
 
 s the deviations of noise on b and on S. It is an answer as of a gradient query (dpcore.estimators.errors_of_weights)
-about all directions. The ridge moved theta away from g = 0, which is why its errors are those around the posterior mean
+about all directions.
+
+The ridge moved theta away from g = 0, which is why its errors are those around the posterior mean
 that g implies, and their distance from theta. The variance of residuals is the one that is released.
 """
 

@@ -52,6 +52,9 @@ _STRETCH = 0.5
 _LEAST_VARIANCE = 1e-3
 """Of a coordinate: noise may hide it."""
 
+_WIDEST = Fraction(16)
+"""C that is not chosen wider: queries are refused from 22 on (dpcore.queries.hazard_gradient)."""
+
 _LEAST_EVENTS = 0.3
 """The events of an interval over those of the mean one, at least, for its curvature: noise may hide them."""
 
@@ -241,7 +244,8 @@ class _Rounds:
         self._answers.append(self._of_level(answer))
         self.phi = bounded_step(self.phi, root(self.seen, _CURVATURE_SPREAD))
         if len(self.seen) == 1:
-            self.clip *= wider_clip(1.0 / np.sqrt(self._rate * self._moments.rows), noise / np.sqrt(self._planned))
+            wider = wider_clip(1.0 / np.sqrt(self._rate * self._moments.rows), noise / np.sqrt(self._planned))
+            self.clip = max(self.clip, min(self.clip * wider, _WIDEST))
 
     def learned(self, refusal: str | None) -> Hazards:
         """After all rounds."""

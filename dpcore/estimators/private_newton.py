@@ -106,9 +106,10 @@ class PrivateNewton(LinearClassifier):
     After `fit`: `coef_` (1, features), `intercept_` the bias, `covariance_` None.
 
     Of a label that is a number or a count, `fit_queries` learns a regression, as dpcore.estimators.number_newton
-    describes: `theta_` . x predicts the number's t, or the logarithm of the count for an exposure of 1; `sampling_` (d,
-    d) is the part of `covariance_` for the choice of the rows, `classes_` is absent, and `residual_variance_` and `r2_`
-    are those of least squares.
+    describes: `theta_` . x predicts the number's t, or the logarithm of the count for an exposure of 1.
+
+    `sampling_` (d, d) is then the part of `covariance_` for the choice of the rows, `classes_` is absent, and
+    `residual_variance_` and `r2_` are those of least squares.
 
     Of a label of several classes, `fit_queries` learns a row of weights for each, `theta_` (k, d), as
     dpcore.estimators.class_newton describes; `covariance_` is then None.

@@ -10,8 +10,12 @@ derivative in eta_j is
     r_k = mu_k / 2         if the record was censored in k, halfway
 
 Clipping that depends on how a record's time ends moves the root of the sums: events are the longest vectors, so that
-they would count less than survival. Here each r_j has a weight that is chosen before interval j, from z, theta and the
-intervals before, and that is right for both ways in which the interval may end. Under the model r_j has the mean zero
+they would count less than survival.
+
+Here each r_j has a weight that is chosen before interval j, from z, theta and the
+intervals before, and that is right for both ways in which the interval may end.
+
+Under the model r_j has the mean zero
 given all that, whatever the weight: the weighted sum is a martingale, and the root of its expectation is the model's
 theta. Proof: docs/explanation/proofs.md, "Weights of hazards".
 """
@@ -45,8 +49,10 @@ class HazardGradientQuery(GradientQuery):
         v = (u w_1 r_1, ..., u w_J r_J, R z),      R = sum of w_j r_j,
 
     in units of 2^-(f + HAZARD_BITS), z = x or P x. w_j is the largest weight up to 1 at which v, summed up to interval
-    j, is no longer than C both with the event in j and without. What rounding leaves is shortened until |v|^2 <= C^2
-    4^(f + HAZARD_BITS), exactly. A record that is not usable adds zero.
+    j, is no longer than C both with the event in j and without.
+
+    What rounding leaves is shortened until |v|^2 <= C^2 4^(f + HAZARD_BITS), exactly. A record that is not usable adds
+    zero.
 
     Sensitivity: 2 C in L2, as of `GradientQuery`: a record has one vector, however many intervals it was followed
     through, and none is longer than C.
