@@ -316,7 +316,7 @@ unlisted = "refuse"
     means = model.predict(NEW)
     assert ((means > 0) & (means < 4)).all()
     assert np.corrcoef(means, NEW["age"])[0, 1] < -0.8
-    assert re.search(r"age +for each unit more +1[.]0", model.summary())
+    assert re.search(r"age +for each unit more +[+]0[.]0", model.summary())
     with pytest.raises(radofed.RadofedError):
         model.evaluate(asked, epsilon=1)
     for refused in (model.predict_proba, lambda _: model.plot()):
