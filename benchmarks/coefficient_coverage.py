@@ -47,7 +47,8 @@ from dpcore.records.encoding import store
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from dpcore.statistics.accuracy import Estimates
-from learner.report.coefficients import MOST_HALF_WIDTH, effects
+from learner.coefficient_table import MOST_HALF_WIDTH
+from learner.report.coefficients import effects
 from learner.uncertainty import half_widths, measurable
 from parties.data.schema_draft import infer
 from radobase.tables.tables import as_source, encoded_blocks, numbers_of

@@ -22,7 +22,6 @@ from dpcore.errors import ConfigurationError
 from dpcore.records.texts import nearest
 from learner.report.coefficients import (
     CONFIDENCE,
-    MOST_HALF_WIDTH,
     Coefficient,
     Coefficients,
     coefficients,
@@ -40,6 +39,9 @@ Adjustment = Literal["none", "holm", "benjamini-hochberg"]
 """How p-values count that there are several: not, so that the chance of any false one is as stated (Holm 1979), or so
 that the share of false ones among those found is (Benjamini and Hochberg 1995)."""
 
+MOST_HALF_WIDTH = 1.0
+"""Of a stated interval, in units of the score: a coefficient is not measurable if its interval is wider. In log odds,
+or logarithms of rates and hazards, the ends are then a factor of 7.4 apart."""
 COMPARABLE = 3.0
 """A hazard ratio is comparable to Cox's on the same rows if its interval reaches at most so many of Cox's standard
 errors to either side, so that all but 5 of 100 differ by less."""
@@ -257,10 +259,12 @@ def _table(model: "Model", found: Coefficients, adjustment: Adjustment) -> Coeff
 def _row(row: Coefficient, scale: _Scale) -> CoefficientRow:
     estimate = row.value * scale.unit + (scale.start if row.column == _INTERCEPT else 0.0)
     ratio = _ratio(estimate) if scale.ratio and row.column != _INTERCEPT else None
-    ends = row.both or row.noise
+    ends, is_known = row.both or row.noise, row.measurable
+    if ends is not None and ends[1] - ends[0] > 2.0 * MOST_HALF_WIDTH:
+        ends, is_known = None, False
     if ends is None:
         return CoefficientRow(
-            row.column, row.change, estimate, None, None, None, None, None, ratio, None, None, row.measurable
+            row.column, row.change, estimate, None, None, None, None, None, ratio, None, None, is_known
         )
     lower, upper = (end * scale.unit + (estimate - row.value * scale.unit) for end in ends)
     error = (upper - lower) / (2.0 * FACTOR)

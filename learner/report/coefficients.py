@@ -30,9 +30,6 @@ KNOWN = ("moments-discriminant", "linear-regression")
 """Estimators whose intervals were measured (tests/dpcore/evaluation/test_uncertainty.py)."""
 MOST_COORDINATES = 256
 """Two thousand decompositions of a matrix of this width take about a minute."""
-MOST_HALF_WIDTH = 1.0
-"""Of a stated interval, in units of the score: a coefficient is not measurable if its interval is wider. In log odds,
-or logarithms of rates and hazards, the ends are then a factor of 7.4 apart."""
 _SAME = 1e-6
 _NOT_BOTH = (
     "The choice of the rows is not covered: that needs a constant feature in the schema and, of either label, more "
@@ -147,7 +144,7 @@ def stated(
 ) -> tuple[Coefficient, ...]:
     """With intervals for noise and sampling, as the estimator states them."""
     widths = half_widths(combinations, covariance)
-    known = measurable(combinations, covariance) & (widths <= MOST_HALF_WIDTH)
+    known = measurable(combinations, covariance)
     return tuple(
         replace(row, both=(row.value - width, row.value + width) if is_known else None, measurable=is_known)
         for row, width, is_known in zip(rows, widths.tolist(), known.tolist(), strict=True)
