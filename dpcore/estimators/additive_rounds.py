@@ -343,7 +343,7 @@ class GradientRounds:
 
     def covariance(self, released: Released) -> Matrix | None:
         """Of the errors of the weights, (d, d); None without an answer. `PrivateAdditive` says what it is."""
-        return errors_of_weights(self.theta, self.answers, released) if self.answers else None
+        return errors_of_weights(self.theta, self.answers, released).covariance if self.answers else None
 
 
 def shrunk_first(prior: Prior, phi: Vector, noise: Matrix) -> tuple[Vector, float]:

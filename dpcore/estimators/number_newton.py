@@ -24,9 +24,11 @@ import numpy as np
 
 from dpcore.accounting.noise_shares import PRODUCT_WEIGHT
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
+from dpcore.estimators.curvatures import Curvatures, OfCounts, OfNumbers
+from dpcore.estimators.errors_of_weights import Answer, Errors, Released, errors_of_weights
 from dpcore.estimators.least_squares import USUAL_SHRINKAGE, residuals, solve
 from dpcore.estimators.oracle import GradientEstimate, NumberOracle
-from dpcore.estimators.whitened_rounds import Seen, Whitening, bounded_step, clip_of, root
+from dpcore.estimators.whitened_rounds import Seen, Whitening, bounded_step, clip_of, root, wider_clip
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.rados.distribution import NumberMoments
 from dpcore.records.features import Count, measured
@@ -75,6 +77,8 @@ class Learned:
     """Of these least squares."""
     refusal: str | None
     """Why there were fewer rounds than planned."""
+    errors: Errors | None
+    """Those of theta; None without a gradient."""
 
 
 @dataclass(frozen=True)
@@ -119,12 +123,13 @@ def learn(oracle: NumberOracle, settings: NumberSettings, norm_bound: Fraction |
     variance, r2 = residuals(moments, start)
     residual = float(np.sqrt(shown_variance(moments, start)))
     if isinstance(label, Count):
-        learned, rounds, refusal = _learn_counts(oracle, settings, CountMoments(moments, label), start, residual)
-    else:
-        rounds_of = _Rounds(oracle, settings, moments, "squared", residual, 1.0)
-        learned, refusal = rounds_of.theta(start, settings.rounds - 1)
-        rounds = len(rounds_of.seen)
-    return Learned(learned, rounds, variance, r2, refusal)
+        counts = CountMoments(moments, label)
+        theta, errors, rounds, refusal = _learn_counts(oracle, settings, counts, start, residual, variance)
+        return Learned(theta, rounds, variance, r2, refusal, errors)
+    rounds_of = _Rounds(oracle, settings, moments, "squared", residual, 1.0)
+    theta, refusal = rounds_of.theta(start, settings.rounds - 1)
+    errors = rounds_of.errors(theta, OfNumbers(float(rounds_of.clip), variance))
+    return Learned(theta, len(rounds_of.seen), variance, r2, refusal, errors)
 
 
 def shown_variance(moments: NumberMoments, theta: Vector) -> float:
@@ -156,12 +161,13 @@ class _Rounds:
         residual: float,
         curvature: float,
     ) -> None:
-        self._oracle, self._loss, self._curvature = oracle, loss, curvature
+        self._oracle, self._moments, self._loss, self._curvature = oracle, moments, loss, curvature
         self.whitening = Whitening.of(moments, settings.shrinkage)
-        self.relative_clip = settings.clip_for(moments)
-        self.clip = clip_of(self.relative_clip * residual, self.whitening.size)
+        self.clip = clip_of(settings.clip_for(moments) * residual, self.whitening.size)
         self.part = (1 - settings.moments_part) / (settings.rounds - 1)
+        self._residual, self._planned = residual, settings.rounds - 1
         self.seen: list[Seen] = []
+        self._answers: list[Answer] = []
 
     def theta(
         self, start: Vector, rounds: int, step: Callable[[Vector, Vector], Vector] = bounded_step
@@ -175,37 +181,62 @@ class _Rounds:
             except (OracleRefusedError, PlanError) as error:
                 return basis.T @ phi, str(error)
             self.seen.append(Seen(phi, phi - answer.mean / self._curvature, answer.deviation / self._curvature))
+            self._answers.append(Answer(basis.T @ phi, answer.mean, answer.deviation, np.eye(len(phi))))
             phi = step(phi, root(self.seen))
+            if len(self.seen) == 1:
+                self.clip *= wider_clip(
+                    self._residual / np.sqrt(self._moments.rows), answer.deviation / np.sqrt(self._planned)
+                )
         return basis.T @ phi, None
 
-    def gradient(self, phi: Vector, wider: float = 1.0) -> GradientEstimate:
+    def errors(self, theta: Vector, loss: Curvatures) -> Errors | None:
+        """Those of theta, if there was an answer."""
+        if not self._answers:
+            return None
+        basis = self.whitening.basis.matrix
+        released = Released(self._oracle.schema, self._moments, basis, float(self.clip), loss=loss)
+        return errors_of_weights(theta, self._answers, released)
+
+    @property
+    def widest(self) -> Fraction:
+        """The clip of a last round over that of the others."""
+        return max(Fraction(1), clip_of(WIDEST * self._residual, self.whitening.size) / self.clip)
+
+    def gradient(self, phi: Vector, wider: Fraction = Fraction(1)) -> GradientEstimate:
         """That at phi; wider: the clip over the usual one."""
-        clip = self.clip * Fraction(wider)
-        return self._oracle.number_gradient(phi, loss=self._loss, clip=clip, part=self.part, basis=self.whitening.basis)
+        return self._oracle.number_gradient(
+            phi, loss=self._loss, clip=self.clip * wider, part=self.part, basis=self.whitening.basis
+        )
 
 
 def _learn_counts(
-    oracle: NumberOracle, settings: NumberSettings, counts: "CountMoments", linear: Vector, residual_of_t: float
-) -> tuple[Vector, int, str | None]:
-    """A Poisson regression: theta (d,), the number of gradients, and why there were fewer.
+    oracle: NumberOracle,
+    settings: NumberSettings,
+    counts: "CountMoments",
+    linear: Vector,
+    residual_of_t: float,
+    variance_of_t: float,
+) -> tuple[Vector, Errors | None, int, str | None]:
+    """A Poisson regression: theta (d,), its errors, the number of gradients, and why there were fewer.
 
-    linear: the least squares of t.
+    linear, variance_of_t: the least squares of t. residual_of_t: the size by which gradients are clipped.
     """
     residual, factor = counts.residual(residual_of_t), counts.factor
     rounds = _Rounds(oracle, settings, counts.moments, "poisson", residual, CURVATURE_OF_COUNTS * counts.mean)
     start = _start_of_counts(counts, linear * factor, rounds.whitening.basis.matrix)
     theta, refusal = rounds.theta(start, settings.rounds - 1 - counts.has_exposure, _short_step)
+    dispersion = max(1.0, variance_of_t * (counts.label.upper / 2.0) ** 2 / counts.mean)
+    errors = rounds.errors(theta, OfCounts(float(rounds.clip), counts.mean, dispersion))
     if not counts.has_exposure:
-        return counts.corrected(theta), len(rounds.seen), refusal
+        return counts.corrected(theta), errors, len(rounds.seen), refusal
     if refusal is None:
         basis = rounds.whitening.basis.matrix
         try:
-            wider = max(1.0, WIDEST / rounds.relative_clip)
-            answer = rounds.gradient(np.asarray(np.linalg.solve(basis.T, theta), dtype=np.float64), wider)
+            answer = rounds.gradient(np.asarray(np.linalg.solve(basis.T, theta), dtype=np.float64), rounds.widest)
             theta = counts.corrected_by(answer, theta, basis)
         except (OracleRefusedError, PlanError) as error:
             refusal = str(error)
-    return theta, len(rounds.seen) + (refusal is None), refusal
+    return theta, errors, len(rounds.seen) + (refusal is None), refusal
 
 
 def _start_of_counts(counts: "CountMoments", slopes: Vector, basis: Matrix) -> Vector:

@@ -15,7 +15,6 @@ from dpcore.records.features import EventTime
 from learner.composition import EpsilonCurve, Point
 from learner.estimators import FROM_RELEASES
 from learner.report import sentences
-from learner.report.coefficients import APPROXIMATE
 from learner.report.gathering import MOST_PREDICATES, Report
 from learner.report.measured import Measured
 from learner.report.pictures import Drawn, drawing
@@ -100,6 +99,7 @@ def _drawn_sections(scores: Drawn, place: int) -> list[tuple[str, str, list[tupl
 def document(report: Report) -> Document:
     """The page of a report."""
     is_model, several = report.model is not None, len(report.shapes) > 1
+    is_of_classes = report.model is None or report.model.scoring.has_classes
     most = max(1, MOST_DRAWN // len(report.shapes)) if report.shapes else 0
     values = {
         "report": report,
@@ -107,7 +107,7 @@ def document(report: Report) -> Document:
         "plots": [(curve, epsilon_plot(curve), curve_words(curve)) for curve in report.curves],
         "measured": [(each, *_quality(report, each)) for each in report.measured],
         "effect": report.model.scoring.effect if report.model is not None else "",
-        "effect_note": APPROXIMATE if report.model is not None and report.model.log_hazards is not None else "",
+        "effect_note": "" if is_of_classes else "the command rado learner coefficients prints intervals and p-values",
         "shapes": report.shapes,
         "most_shapes": MOST_RANKED_OF_CLASS if several else MOST_RANKED,
         "shape_plots": [

@@ -243,7 +243,7 @@ def test_the_console_shows_the_ratios_of_a_model_and_the_curves_of_a_release(fed
         caller = Caller(opening.link)
         assert caller.enter() == 303
         text = sent(caller, "models/hazards-1").text("main")
-        assert "clipped gradients move them away from 1" in text
+        assert "count noise, choice of rows, clipping and shrinkage" in text
         assert "true instead of false" in text
         assert "rado learner predict" in text
         assert "hazards-1" in sent(caller, "models").text("main")

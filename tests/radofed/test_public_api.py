@@ -316,7 +316,7 @@ unlisted = "refuse"
     means = model.predict(NEW)
     assert ((means > 0) & (means < 4)).all()
     assert np.corrcoef(means, NEW["age"])[0, 1] < -0.8
-    assert re.search(r"age +for each unit more +1[.]0", model.summary())
+    assert re.search(r"age +for each unit more +[+]0[.]0", model.summary())
     assert {each.column: each.ratio for each in model.ratios()}["age"] == pytest.approx(np.exp(0.03), rel=0.03)
     assert "concordance" in str(model.errors(tables["north"]))
     assert model.evaluate(asked, epsilon=1).sentences()

@@ -18,7 +18,7 @@ from learner.learning import asks_moments
 from learner.model import Model, content_of
 from learner.release import Release
 from learner.report import page
-from learner.report.coefficients import APPROXIMATE, effects
+from learner.report.coefficients import effects
 from learner.report.gathering import Sources, gather
 from learner.report.page import document
 from learner.report.pictures import usual
@@ -100,7 +100,7 @@ class Releases:
         }
         mapped, commands = model.feature_map is not None, _commands_of(model, path, self._file)
         if model.log_hazards is not None and not mapped:
-            own = {"ratios": ranked_ratios(model), "approximate": APPROXIMATE, "commands": commands}
+            own = {"ratios": ranked_ratios(model), "commands": commands}
             return Shown("learner/hazard_model.html", "Model", common | own)
         scores = model.linear_scores
         values = {
@@ -111,6 +111,7 @@ class Releases:
                 for column, words, row in effects(model.schema)
             ],
             "names": model.scoring.names,
+            "tables": [] if mapped or len(scores) > 1 else [(each, each.cells()) for each in model.coefficients()],
             "mapped": mapped,
             "bars": _bars_of(model),
             "beside_average": BESIDE_AVERAGE,
