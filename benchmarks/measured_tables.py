@@ -54,7 +54,7 @@ NUMBERS: dict[str, MeasuredRule] = {
     "adult, hours": MeasuredRule(
         "adult_train", Number(column="hours_per_week", lower=0, upper=100, out_of_bounds="clip"), ("fnlwgt",)
     ),
-    "flchain, kappa": MeasuredRule("flchain", KAPPA, ("time_days", "death"), unseen=True),
+    "flchain, kappa": MeasuredRule("flchain", KAPPA, ("time_days", "death")),
     "randhie, income": MeasuredRule(
         "randhie",
         Number(column="linc", lower=0, upper=12, out_of_bounds="clip"),
@@ -62,7 +62,7 @@ NUMBERS: dict[str, MeasuredRule] = {
         people="person",
         unseen=True,
     ),
-    "magic, size": MeasuredRule("magic", Number(column="fSize", lower=1, upper=6, out_of_bounds="clip"), unseen=True),
+    "magic, size": MeasuredRule("magic", Number(column="fSize", lower=1, upper=6, out_of_bounds="clip")),
 }
 COUNTS = {
     "randhie, visits": MeasuredRule(
@@ -169,8 +169,9 @@ def read_measured(name: str, folder: Path = SHARED) -> MeasuredTable:
 
 
 def _stored(label: Number | Count, cells: Sequence[str]) -> NDArray[np.int32]:
-    values = np.array([float(cell) for cell in cells])
+    values: Floats = np.array([float(cell) for cell in cells])
     if isinstance(label, Count):
-        return np.clip(values, 0, label.upper).astype(np.int32)
-    stored: NDArray[np.int32] = np.rint(label.scaled(np.clip(values, label.lower, label.upper)) * ONE).astype(np.int32)
-    return stored
+        values = np.clip(values, 0, label.upper)
+    else:
+        values = np.rint(label.scaled(np.clip(values, label.lower, label.upper)) * ONE)
+    return values.astype(np.int32)

@@ -57,6 +57,9 @@ LOG_ODDS_OF_CLASSES = {"mean-variance": "it minimises the multinomial logistic l
 SEVERAL_CLASSES = ("newton", "additive", "mean-variance")
 """Estimators that learn a label of several classes too."""
 
+COUNT_WEIGHTS = ("newton", *FROM_RELEASES)
+"""Estimators that count rows by the schema's weight, of releases those of moments; others ask statistics too."""
+
 MEASURED_LABELS = ("newton", "additive", "linear")
 """Estimators that learn a label that is a number or a count; `ONLY_MEASURED` learn no other."""
 ONLY_MEASURED = ("linear",)

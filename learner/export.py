@@ -114,7 +114,9 @@ class ExportedModel(Protocol):
     @property
     def log_hazards(self) -> NDArray[np.float64] | None:
         """(J,) of a time to an event; None of every other label."""
+        ...
 
+    @property
     def log_odds_offset(self) -> float:
         """What is added to scores before they can be log odds."""
         ...

@@ -9,6 +9,7 @@ An `AnswerSource` provides the answers: a session over gRPC (learner.journal) or
 the same steps: it is planned, signed, accepted or refused by each party, charged, summed and opened.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
@@ -299,6 +300,9 @@ class Federation(LearningFederation):
         return self._terms
 
 
+_ALIKE = "statistics count all rows alike: the schema's weight counts in moments and gradients"
+
+
 @dataclass(frozen=True)
 class _Widths:
     """What determines the half-widths of a batch, for a number of parties."""
@@ -358,6 +362,8 @@ class BudgetedOracle(Inquiring):
             )
         self._federation, self._epsilon, self._delta = federation, epsilon, delta
         self._left, self._refused, self._refused_part = WHOLE, False, Fraction(0)
+        # What the weights of all rows add up to, in rows; 0 before moments.
+        self._weights = 0
         self.adaptive = Adaptive(adaptive) if isinstance(adaptive, int) else adaptive
         self._series: Series | None = None
         self._counted = 0
@@ -506,6 +512,8 @@ class BudgetedOracle(Inquiring):
         """The plan of a batch, checked against its tolerance, and how its answer is corrected."""
         if isinstance(predicates, str) or not isinstance(predicates, Sequence):
             raise ConfigurationError("a batch of predicates is a list: write [predicate], even for a single one")
+        if self.schema.weight is not None:
+            warnings.warn(_ALIKE, stacklevel=4)
         _check_open_interval("confidence", confidence)
         if tolerance is not None:
             _check_open_interval("tolerance", tolerance)
@@ -614,7 +622,9 @@ class BudgetedOracle(Inquiring):
         kind, bits = _kind(answer.query, expected), answer.query.encoding.fraction_bits
         rows = sum(answer.party_rows.values())
         parties, about = len(answer.party_rows), answer.query.held_back
-        return kind.moments(answer.integers, bits, rows=rows, parties=parties, held_back=about)
+        found = kind.moments(answer.integers, bits, rows=rows, parties=parties, held_back=about)
+        self._weights = found.rows
+        return found
 
     def gradient(
         self,
@@ -678,11 +688,16 @@ class BudgetedOracle(Inquiring):
 
     def _gradient(self, theta: NDArray[np.float64], part: Fraction, options: Mapping[str, Any]) -> GradientEstimate:
         self._check_not_pure("gradients")
+        if self.schema.weight is not None and not self._weights:
+            raise ConfigurationError("the mean of weighted gradients needs the sum of weights: ask for moments first")
         point = tuple(map(float, theta))
         request = GradientRequest(self.schema, point, **{**self._options(part), **options})
         answer = self._answer(self._plan(request), part)
         kind, bits = _kind(answer.query, GradientQuery), answer.query.encoding.fraction_bits
         rows, parties = rows_about(answer), len(answer.party_rows)
+        if kind.weighted:
+            # The mean over as many rows as the weights add up to, as the moments have it.
+            rows = self._weights
         sigma = kind.shares.deviation(parties)
         return GradientEstimate(
             mean=kind.decode(answer.integers, bits) / rows,

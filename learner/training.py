@@ -22,9 +22,10 @@ from dpcore.records.features import several_classes, two_classes
 from dpcore.records.held_back import Part
 from dpcore.records.schema import Schema
 from learner.epoch_releases import EpochReleases
-from learner.estimators import FROM_RELEASES, class_of, make_estimator, refused_by_name
+from learner.estimators import COUNT_WEIGHTS, FROM_RELEASES, class_of, make_estimator, refused_by_name
 from learner.model import Model
 from learner.release import Release
+from learner.requests import check_unweighted
 from learner.uncertainty import MOST_COORDINATES
 from learner.warm_start import epochs_of, load_start, started
 from radobase.options import estimator_options, training_part
@@ -77,6 +78,8 @@ def check_learns(estimator_name: str, schema: Schema) -> None:
     """Raise ConfigurationError, before anything is asked, if the estimator does not learn the schema's label."""
     if (sentence := refused_by_name(estimator_name, schema.label)) is not None:
         raise ConfigurationError(sentence)
+    if estimator_name not in COUNT_WEIGHTS:
+        check_unweighted(schema, f"{estimator_name}, which asks statistics,")
 
 
 def model_of(estimator: Any, release: Sample, estimator_name: str) -> Model:

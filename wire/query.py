@@ -63,6 +63,8 @@ class Feature(StrEnum):
     """The schema's label is a time to an event."""
     COHORT_NOISE = "cohort-noise"
     """The noise is that of the cohort that answers (dpcore.accounting.cohorts)."""
+    WEIGHTS = "weights"
+    """The schema has a weight: moments and gradients count each record by it (dpcore.records.weight)."""
     CLASS_PRODUCTS = "class-products"
     """Moments have products of each class (dpcore.queries.class_moments)."""
     CLASS_WEIGHTS = "class-weights"
@@ -79,6 +81,7 @@ def features_of(schema: Schema, *others: Feature) -> tuple[str, ...]:
     used = [Feature.BASE, *others]
     used += [Feature.NUMBERS] if coding.is_measured else []
     used += [Feature.EVENT_TIMES] if coding.intervals else []
+    used += [] if schema.weight is None else [Feature.WEIGHTS]
     return tuple(sorted(feature.value for feature in used))
 
 
@@ -250,6 +253,10 @@ class Query(Wire[query_pb2.Query]):
             f"the query's total has at most {MAX_VALUES} values": self.length <= MAX_VALUES,
             f"a query about a number or a count names the feature {Feature.NUMBERS.value}": (
                 Feature.NUMBERS.value in self.features or not self.schema.label.coding.is_measured
+            ),
+            "its kind counts rows by the schema's weight": self.kind.is_weighted == (self.schema.weight is not None),
+            f"a query about weights names the feature {Feature.WEIGHTS.value}": (
+                Feature.WEIGHTS.value in self.features or self.schema.weight is None
             ),
             f"a query about a time to an event names the feature {Feature.EVENT_TIMES.value}": (
                 Feature.EVENT_TIMES.value in self.features or not self.schema.label.coding.intervals

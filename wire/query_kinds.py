@@ -436,7 +436,8 @@ def _read_kind(message: query_pb2.Query, schema: Schema, feature_map: FeatureMap
         case "moments":
             moments = message.moments
             clip = Clip(rational_from_proto(moments.norm_bound), schema.bias)
-            kind = MomentsQuery(clip, moments.edge_multiplier, moments.share_sigma)
+            weighted = schema.weight is not None
+            kind = MomentsQuery(clip, moments.edge_multiplier, moments.share_sigma, weighted=weighted)
             # The schema says what a sum is about: the same message asks for the sums of each class of its label.
             each = moments.products_of_each_class
             if schema.label.classes:
@@ -451,7 +452,8 @@ def _read_kind(message: query_pb2.Query, schema: Schema, feature_map: FeatureMap
             noise = _read_noise(message.statistic, message.honest_parties)
             return StatisticQuery(predicates, schema, noise, feature_map)
         case "gradient":
-            return _read_gradient(message.gradient, schema.d if feature_map is None else feature_map.d, schema.label)
+            d = schema.d if feature_map is None else feature_map.d
+            return replace(_read_gradient(message.gradient, d, schema.label), weighted=schema.weight is not None)
         case _:
             raise WireError(Code.QUERY_INVALID, "This version does not know the query's kind.")
 

@@ -155,7 +155,8 @@ def columns(
     coordinates = FormCoordinates(schema, feature_map)
     own = {group.name: group.column for group in schema.groups}
     if predicates is None:
-        return tuple(dict.fromkeys((*own.values(), *schema.label.columns)))
+        weight = () if schema.weight is None else (schema.weight.column,)
+        return tuple(dict.fromkeys((*own.values(), *schema.label.columns, *weight)))
     found: set[str] = set()
     seen: set[int] = set()
     waiting = list(predicates)
@@ -376,6 +377,8 @@ def _schema_fields(schema: Schema) -> Iterator[SignedField]:
     yield SignedField("schema.bias", "true" if schema.bias else "false")
     yield SignedField("schema.texts", json_text(list(schema.texts)), "the form in which texts are compared")
     yield SignedField("schema.label", json_text(plain(schema.label)))
+    if schema.weight is not None:
+        yield SignedField("schema.weight", json_text(asdict(schema.weight)), "what each row counts")
     for place, feature in enumerate(schema.features):
         yield SignedField(f"schema.features[{place}]", json_text(plain(feature)))
 

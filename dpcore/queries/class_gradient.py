@@ -71,7 +71,7 @@ class ClassGradientQuery(GradientQuery):
                 add_class_gradients(rows[kept], codes[kept].astype(np.int64), theta, table, shift, most, total)
             if progress is not None:
                 progress(min(first + BLOCK_ROWS, records.rows), records.rows)
-        return self._weighted(of_classes).ravel()
+        return self._times_class_weights(of_classes).ravel()
 
     @property
     def class_codes(self) -> Sequence[int]:

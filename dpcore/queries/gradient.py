@@ -21,7 +21,8 @@ from dpcore.records.clipping import Basis
 from dpcore.records.coding import Labels
 from dpcore.records.computation import Computation
 from dpcore.records.losses import LOSSES, STEP_BITS, WEIGHT_BITS, LossName, check_loss, clip_squared, weight_table
-from dpcore.records.records import BLOCK_ROWS, Records, edges
+from dpcore.records.records import BLOCK_ROWS, Records, edges, weighted_sums
+from dpcore.records.weight import weighted_squared
 
 MOST_FRACTION_BITS = 16
 THETA_BITS = 20
@@ -49,7 +50,8 @@ class GradientQuery(QueryKind):
     integer weight of its margin theta . z (dpcore.records.losses), lowered to the largest integer at which w
     |z| <= C 2^(f + WEIGHT_BITS). A record that is not usable adds zero.
 
-    Sensitivity: 2 C in L2, for every theta and P. Proof: dpcore.accounting.noise_shares.gradient_squared.
+    Sensitivity: 2 C in L2, for every theta and P. Proof: dpcore.accounting.noise_shares.gradient_squared. With weights:
+    dpcore.records.weight.weighted_squared.
 
     With class weights k a record of class c adds k_c / max k times that: its integers are k_c (w z), in units of 2^-(f
     + WEIGHT_BITS) / max k.
@@ -82,6 +84,8 @@ class GradientQuery(QueryKind):
     """See `QueryKind.cohorts`; share_sigma is that of the smallest one."""
     class_weights: tuple[int, ...] = field(default=(), kw_only=True)
     """k, for each class, of two the negative one first; without a common factor. None: all alike."""
+    weighted: bool = field(default=False, kw_only=True)
+    """Whether each record counts by its weight; weights are not clipped with the gradients."""
 
     def __post_init__(self) -> None:
         check_loss(self.loss, self.losses)
@@ -128,6 +132,11 @@ class GradientQuery(QueryKind):
         """The number of theta's rows, each with a weight for every coordinate."""
         return 1
 
+    @property
+    def is_weighted(self) -> bool:
+        """See `QueryKind`."""
+        return self.weighted
+
     def length(self, d: int) -> int:
         """Theta's. Raises PlanError if it has another one than `vectors` d."""
         if self.vectors * d != len(self.theta):
@@ -148,8 +157,12 @@ class GradientQuery(QueryKind):
 
     def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
         """This party's sum and its share of the noise: int64 (length,)."""
+
         # One thread suffices: the work is one product per row.
-        sums = self.sums(records, fraction_bits, computation.progress)
+        def of(rows: Records) -> NDArray[np.int64]:
+            return self.sums(rows, fraction_bits, computation.progress)
+
+        sums = weighted_sums(records, of, len(self.theta), is_weighted=self.weighted)
         return sums + self.shares.draw(len(sums), computation.random)
 
     def sums(self, records: Records, fraction_bits: int, progress: Progress | None = None) -> NDArray[np.int64]:
@@ -169,7 +182,7 @@ class GradientQuery(QueryKind):
                 subtract_gradients(vectors if members is None else vectors[members], theta, table, shift, most, total)
             if progress is not None:
                 progress(min(first + BLOCK_ROWS, records.rows), records.rows)
-        return self._weighted(of_classes)
+        return self._times_class_weights(of_classes)
 
     def _members(self, labels: Labels) -> Iterable[NDArray[np.bool_] | None]:
         """Which rows of a block (rows,) are of each class; None for all, if classes are not weighted."""
@@ -180,7 +193,7 @@ class GradientQuery(QueryKind):
         """The labels of the classes, in the order of `class_weights`."""
         return (-1, 1)
 
-    def _weighted(self, of_classes: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _times_class_weights(self, of_classes: NDArray[np.int64]) -> NDArray[np.int64]:
         """The sums of the classes (classes, ...), each times its weight, added up."""
         weights = np.array(self.class_weights or (1,), dtype=np.int64)
         return np.asarray(np.tensordot(weights, of_classes, axes=1), dtype=np.int64)
@@ -201,9 +214,10 @@ class GradientQuery(QueryKind):
     def words(self) -> str:
         """See `QueryKind`."""
         where = "" if self.basis is None else " in the learner's basis"
-        weighted = f", {class_weights_in_words(self.class_weights)}" if self.class_weights else ""
-        clipped = f"each record's clipped to {float(self.clip):.3g}"
-        return f"the gradient of the {self.loss} loss{where}, {clipped}{weighted}"
+        classes = f", {class_weights_in_words(self.class_weights)}" if self.class_weights else ""
+        counted = " and counted by its weight" if self.weighted else ""
+        clipped = f"each record's clipped to {float(self.clip):.3g}{counted}"
+        return f"the gradient of the {self.loss} loss{where}, {clipped}{classes}"
 
     @property
     def contents(self) -> str:
@@ -245,8 +259,12 @@ class GradientQuery(QueryKind):
         squared = clipped * self.largest_class_weight**2
         values, honest = self.length(setting.d), setting.honest_parties
         # One vector of length C where the record leaves, the distance of two where it is replaced.
+        alone: Fraction | int = squared // 4
+        moved: Fraction | int = squared
+        if self.weighted:
+            moved, alone = weighted_squared(moved, values), weighted_squared(alone, values)
         return GaussianProtection(
-            self.scope, honest, self.share_sigma, squared, values, squared_alone=squared // 4, cohorts=self.among
+            self.scope, honest, self.share_sigma, moved, values, squared_alone=alone, cohorts=self.among
         )
 
     def with_noise(self, share_sigma: int) -> Self:

@@ -188,6 +188,11 @@ class QueryKind(SumQuery[Any], ABC):
         """Whether records may be mapped first: its bound depends on no values, and it names no coordinates."""
         return False
 
+    @property
+    def is_weighted(self) -> bool:
+        """Whether rows count by the schema's weight; a kind that cannot is about the schema without its weight."""
+        return False
+
     def check_target(self, target: Target) -> None:
         """Raise SchemaError if the query is not about such a label. By default it is about one of two classes."""
         two_classes(target, f"a query for {self.contents}")

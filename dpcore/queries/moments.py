@@ -31,8 +31,9 @@ from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation, RowSums, sum_on_threads
 from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Product
 from dpcore.records.held_back import HeldBack
-from dpcore.records.records import Records, edges
+from dpcore.records.records import Records, edges, weighted_sums
 from dpcore.records.schema import Schema
+from dpcore.records.weight import weighted_squared
 
 MOST_FRACTION_BITS = 20
 """A block's sums of products are at most BLOCK_ROWS 4^20, so they are exact in double precision."""
@@ -50,7 +51,7 @@ class MomentsQuery(QueryKind):
     x_j x_k 4^f. No product is rounded. The square of the bias is omitted, because its sum is the public row count.
 
     Sensitivity: with S = R^2 4^f, sqrt(k^2 (2 S - 2 c) + 50 (S^2 - c^2)) at its maximum over c. Proof:
-    dpcore.accounting.noise_shares.moments_squared.
+    dpcore.accounting.noise_shares.moments_squared. With weights: dpcore.records.weight.weighted_squared.
 
     Raises PlanError if a field is out of range.
     """
@@ -69,10 +70,14 @@ class MomentsQuery(QueryKind):
     """The standard deviation of each party's discrete Gaussian share of the noise on each value."""
     among: Cohorts | None = field(default=None, kw_only=True)
     """See `QueryKind.cohorts`; share_sigma is that of the smallest one."""
+    weighted: bool = field(default=False, kw_only=True)
+    """Whether each record counts by its weight. The square of the bias is then sent too: it is the sum of weights."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.edge_multiplier <= LARGEST_SIGMA:
             raise PlanError(f"edge_multiplier is {self.edge_multiplier}: give an integer from 1 to 2^48")
+        if self.weighted and not self.clip.bias:
+            raise PlanError("weighted moments need a bias, whose square is the sum of weights: set bias in the schema")
         _ = self.shares
 
     @property
@@ -85,8 +90,18 @@ class MomentsQuery(QueryKind):
         return replace(self, among=cohorts)
 
     def length(self, d: int) -> int:
-        """Number of values: d + d(d + 1)/2, one fewer with a bias."""
-        return d + d * (d + 1) // 2 - int(self.clip.bias)
+        """Number of values: d + d(d + 1)/2, one fewer with a bias and without weights."""
+        return d + d * (d + 1) // 2 - self._left_out
+
+    @property
+    def is_weighted(self) -> bool:
+        """See `QueryKind`."""
+        return self.weighted
+
+    @property
+    def _left_out(self) -> int:
+        """How many products are not sent: the square of the bias, whose sum is public without weights."""
+        return int(self.clip.bias and not self.weighted)
 
     def shape(self, d: int) -> tuple[int, ...]:
         """(length,): in the order of a contribution."""
@@ -109,7 +124,11 @@ class MomentsQuery(QueryKind):
 
     def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
         """This party's sums and its share of the noise: int64 (length,)."""
-        sums = self.sums(records, fraction_bits, computation.progress, computation.row_sums)
+
+        def of(rows: Records) -> NDArray[np.int64]:
+            return self.sums(rows, fraction_bits, computation.progress, computation.row_sums)
+
+        sums = weighted_sums(records, of, self.length(records.d), is_weighted=self.weighted)
         return sums + self.shares.draw(len(sums), computation.random)
 
     def sums(
@@ -190,6 +209,9 @@ class MomentsQuery(QueryKind):
         noise = np.full(products.shape, np.ldexp(sigma, -2 * fraction_bits) / PRODUCT_WEIGHT)
         np.fill_diagonal(noise, np.ldexp(sigma, -2 * fraction_bits) / SQUARE_WEIGHT)
         about = rows if held_back is None else held_back.rows(rows)
+        if self.weighted:
+            # As many rows as the weights add up to: the square of the bias is that sum, with its noise.
+            return max(1, round(float(products[-1, -1]))), noise
         if self.clip.bias:
             products[-1, -1], noise[-1, -1] = about, 0.0 if held_back is None else held_back.rows_deviation(rows)
         return about, noise
@@ -201,7 +223,8 @@ class MomentsQuery(QueryKind):
 
     def words(self) -> str:
         """See `QueryKind`."""
-        return f"moments with records clipped to {float(self.clip.norm_bound):.3g}"
+        counted = ", each counted by its weight" if self.weighted else ""
+        return f"moments with records clipped to {float(self.clip.norm_bound):.3g}{counted}"
 
     @property
     def contents(self) -> str:
@@ -231,6 +254,8 @@ class MomentsQuery(QueryKind):
         """See `QueryKind`."""
         squared, alone = (bound(self.clip, setting.fraction_bits, self.edge_multiplier) for bound in self.sensitivities)
         values, honest = self.length(setting.d), setting.honest_parties
+        if self.weighted:
+            squared, alone = weighted_squared(squared, values), weighted_squared(alone, values)
         return GaussianProtection(
             self.scope, honest, self.share_sigma, squared, values, squared_alone=alone, cohorts=self.among
         )
@@ -250,7 +275,7 @@ class MomentsQuery(QueryKind):
 
     def _triangle(self, d: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         rows, columns = np.triu_indices(d)
-        kept = len(rows) - int(self.clip.bias)
+        kept = len(rows) - self._left_out
         return rows[:kept], columns[:kept]
 
 

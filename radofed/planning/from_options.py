@@ -174,7 +174,10 @@ def request_of(options: PlanOptions, schema: Schema | None = None) -> "PlanReque
     Without an epsilon, but with a worth or a tolerance, the request has the largest epsilon that `cost_of` tries.
     Raises ConfigurationError or SchemaError if the options contradict each other or make no sense for any plan.
     """
-    shared = load_schema(options.schema) if schema is None and options.schema is not None else schema
+    if options.label is not None and options.schema is None and schema is None:
+        raise ConfigurationError("a label is one of a schema: give --schema, or leave --label out")
+    is_read = schema is None and options.schema is not None
+    shared = load_schema(options.schema, options.label) if is_read and options.schema is not None else schema
     held = party_rows(options.rows, options.parties, options.party_rows)
     if options.estimator is not None and options.statistic:
         raise ConfigurationError("give either an --estimator or a --statistic: they are planned separately")

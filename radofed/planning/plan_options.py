@@ -17,6 +17,7 @@ from wire.request_fields import (
     ESTIMATOR_OPTION,
     KEY_BITS,
     KEY_SIZE,
+    LABEL,
     LOCAL,
     MAP_FILE,
     NOISE_RATE,
@@ -82,6 +83,7 @@ class PlanOptions(DesignFields):
     schema: Annotated[
         Path | None, Option("The schema that the parties share: it says coordinates, clipping norm and names.")
     ] = None
+    label: Annotated[str | None, LABEL] = None
     worth: Annotated[
         float | None,
         Option(

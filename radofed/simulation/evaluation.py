@@ -27,8 +27,17 @@ from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import Classes, Target, nearest
 from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.schema import Schema
-from learner.estimators import BY_QUERIES, FROM_RELEASES, guarantee_of, import_class, instance_of, refused
+from learner.estimators import (
+    BY_QUERIES,
+    COUNT_WEIGHTS,
+    FROM_RELEASES,
+    guarantee_of,
+    import_class,
+    instance_of,
+    refused,
+)
 from learner.federation import Federation
+from learner.requests import check_unweighted
 from radofed.simulation.oracles import Budget, Oracles, SimulatedSource
 from radofed.simulation.results import FoldRow, Sees
 from radofed.simulation.table import SimulationTable
@@ -284,6 +293,13 @@ def check_estimators(estimators: Mapping[str, Any], *, moments: bool) -> None:
             raise ConfigurationError(
                 f"{name!r} cannot learn from {given}, which the design gives: choose another estimator or design"
             )
+
+
+def check_weights_count(estimators: Mapping[str, Any], schema: Schema) -> None:
+    """Raise ConfigurationError if an estimator cannot count rows by the schema's weight."""
+    for name, estimator in estimators.items():
+        if name not in COUNT_WEIGHTS and hasattr(estimator, "fit_queries"):
+            check_unweighted(schema, f"{name}, which asks statistics,")
 
 
 def check_target(estimators: Mapping[str, Any], target: Target) -> None:

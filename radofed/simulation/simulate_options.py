@@ -58,7 +58,13 @@ class RunFields(Declared):
 class SimulationFields(RunFields, ReleaseFields):
     """The keywords of `radofed.simulate`, beside those that take objects."""
 
-    label: Annotated[str | None, Option("The label's column, without a schema.", default="the last one")] = None
+    label: Annotated[
+        str | None,
+        Option(
+            "The label's column; with a schema of several labels, one of them by its name.",
+            default="the schema's; else the last one",
+        ),
+    ] = None
     positive: Annotated[
         str | tuple[str, ...] | None, Option("A positive value of the label; repeatable, one value a time.")
     ] = None

@@ -27,6 +27,7 @@ from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Produ
 from dpcore.records.features import EventTime
 from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.schema import Classes, Count, Number, Schema
+from dpcore.records.weight import Weight
 from tests.federation.party import World
 from wire.binding import Binding, OpeningSecret
 from wire.query import Feature, Query, features_of
@@ -85,6 +86,7 @@ OVER = Count(column="stayed", upper=90, exposure="years", exposure_lower=0.5, ex
 OF_COUNTS = replace(SCHEMA, label=OVER)
 TIME = EventTime(column="stayed", event="died", happened=("yes",), borders=(0.5, 2.0, 7.25))
 OF_TIMES = replace(SCHEMA, label=TIME)
+WEIGHED = replace(SCHEMA, weight=Weight(column="counts", upper=5.0, missing="no-weight", out_of_bounds="clip"))
 CLIP = Clip(Fraction(7, 3), SCHEMA.bias)
 D = SCHEMA.d
 NEEDLE = Hat(0, 5, 7, 9)
@@ -210,6 +212,12 @@ def every_query(world: World) -> dict[str, Query]:
     for words, schema, of_label in of_labels:
         options = {"schema": schema, "features": features_of(schema)}
         made |= {f"{name} of {words}": _query(world, kind, **options) for name, kind in of_label.items()}
+    weighed = {
+        "moments": MomentsQuery(CLIP, 77, 1 << 20, weighted=True),
+        "gradient": GradientQuery("logistic", tuple(range(-3, D - 3)), Fraction(1, 2), 1 << 20, weighted=True),
+    }
+    options = {"schema": WEIGHED, "features": features_of(WEIGHED)}
+    made |= {f"{name} by weight": _query(world, kind, **options) for name, kind in weighed.items()}
     mapped_classes = {
         "moments": classes["moments"],
         "gradient": ClassGradientQuery("logistic", tuple(range(3 * MAP.d)), Fraction(1, 2), 1 << 20, None, 3),

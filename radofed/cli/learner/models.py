@@ -22,6 +22,7 @@ from wire.request_fields import (
     ADAPTIVE,
     CONFIDENCE,
     DELTA_OR_ZERO,
+    LABEL,
     LOCAL,
     NOISE_RATE,
     SPLIT_ADAPTIVE,
@@ -63,6 +64,7 @@ class StatisticOptions(AskOptions):
         tuple[str, ...], Option("Such as '(x[\"age\"] >= 65) & (y == 1)'; several make one batch.", argument=True)
     ]
     schema: Annotated[Path, Option("The schema that the parties share.")]
+    label: Annotated[str | None, LABEL] = None
     tolerance: Annotated[
         float | None,
         Option("Largest tolerance allowed; an error before any query if the rows are too few.", above=0, below=1),
@@ -93,7 +95,8 @@ def train(output: Output, options: TrainOptions) -> Result:
         raise ConfigurationError(f"no estimator is called {name!r}; {nearest(name, (*BY_QUERIES, *FROM_RELEASES))}")
     if name not in BY_QUERIES:
         if odd := first_changed(
-            options, (*ASKING, "schema", "rounds", "class_weight", "journal", "hold_back", "adaptive", "start_from")
+            options,
+            (*ASKING, "schema", "label", "rounds", "class_weight", "journal", "hold_back", "adaptive", "start_from"),
         ):
             raise ConfigurationError(f"{name} learns from a release and takes no {odd}; leave it out")
         if not options.release:
@@ -115,7 +118,7 @@ def _train_by_queries(output: Output, name: str, options: TrainOptions, file: Pa
     from radobase.schema_files import load_schema
     from radofed.planning.asked_queries import ask_whole
 
-    schema, to = load_schema(file), options.to
+    schema, to = load_schema(file, options.label), options.to
     training = AskedTraining.of(name, options, schema)
     if options.would_accept:
         # About each kind of query of a training, at its whole budget.
@@ -352,7 +355,7 @@ def statistic(output: Output, options: StatisticOptions) -> Result:
     from learner.questions import QuestionAnsweredError
     from radobase.schema_files import load_schema
 
-    shared, tolerance = load_schema(options.schema), options.tolerance
+    shared, tolerance = load_schema(options.schema, options.label), options.tolerance
     predicates = tuple(parse(text) for text in options.predicate)
     # Check before connecting.
     check(predicates, shared)

@@ -1,13 +1,18 @@
 """What regressions do where noise hides the label's variance: residuals are not taken for small."""
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
+from dpcore.accounting.noise_shares import number_moments_squared
 from dpcore.estimators.least_squares import LeastSquares, exact_moments
-from dpcore.estimators.number_newton import shown_variance
+from dpcore.estimators.number_newton import NumberSettings, shown_variance
+from dpcore.queries.label_moments import NumberMomentsQuery
+from dpcore.queries.moments import label_multiplier
 from dpcore.rados.distribution import NumberMoments
+from dpcore.records.clipping import Clip
 
 
 def rows(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -62,3 +67,28 @@ def test_little_signal_is_shrunk_where_noise_is_large():
         return [1.0 - np.square(labels - x @ model.theta_).mean() / labels.var() for model in models]
 
     assert np.mean(explained()) > np.mean(explained(shrinkage=0.8)) + 0.1
+
+
+def released(rows: int, epsilon_mu: float) -> NumberMoments:
+    """Moments with the noise of half of a budget of this mu, R = 2 and the usual weight of labels."""
+    clip, multiplier = Clip(Fraction(2), bias=True), label_multiplier(Fraction(2))
+    x, labels = np.column_stack([np.zeros((rows, 4)), np.ones(rows)]), np.zeros(rows)
+    share = int(np.sqrt(float(number_moments_squared(clip, 10, multiplier)) * 2.0) / epsilon_mu)
+    query = NumberMomentsQuery(clip, multiplier, share)
+    total = np.zeros(query.length(5), dtype=np.int64)
+    found = query.moments(total, 10, rows=rows, parties=1)
+    return replace(
+        exact_moments(x, labels),
+        **{name: getattr(found, name) for name in ("sum_noise", "square_noise", "product_noise", "norm_bound")},
+    )
+
+
+def test_gradients_are_clipped_as_widely_as_noise_allows():
+    settings = NumberSettings(Fraction(1, 2), None, 1.6, 8)
+    # d (2 k sqrt(d) / (mu sqrt(1/2) m))^2 = 0.003
+    expected = np.sqrt(0.003 / 2) * 0.5 * 800 / (2 * 5)
+    assert 1.5 < expected < 4
+    assert settings.clip_for(released(800, 0.5)) == pytest.approx(expected, rel=1e-3)
+    assert settings.clip_for(released(8, 0.5)) == 1.5
+    assert settings.clip_for(released(80_000, 0.5)) == 4.0
+    assert replace(settings, clip=7.0).clip_for(released(800, 0.5)) == 7.0
