@@ -23,7 +23,7 @@ from dpcore.estimators.class_additive import ClassRounds
 from dpcore.estimators.class_weights import Given, Weighing, weigh
 from dpcore.estimators.errors_of_weights import Released
 from dpcore.estimators.hazards import Baseline, EventTimeOracle, constant_direction, first_step
-from dpcore.estimators.number_newton import CURVATURE_OF_COUNTS, LONGEST_STEP_OF_COUNTS, CountMoments
+from dpcore.estimators.number_newton import CURVATURE_OF_COUNTS, LONGEST_STEP_OF_COUNTS, WIDEST, CountMoments
 from dpcore.estimators.oracle import ClassOracle, GradientEstimate, NumberOracle, Oracle
 from dpcore.estimators.private_newton import CURVATURE, sampling_of
 from dpcore.estimators.whitened_rounds import LONGEST_STEP, Whitening, clip_of
@@ -72,10 +72,6 @@ class Rounds(Protocol):
     def theta(self) -> Vector | Matrix:
         """The weights of the terms."""
         ...
-
-
-_WIDER = 4.0
-"""The clip of the last round over that of the others, of counts with an exposure."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +163,8 @@ class NumberRounds(GradientRounds):
         def gradient(phi: Vector, clip: Fraction, part: Fraction, basis: Basis) -> GradientEstimate:
             return oracle.number_gradient(phi, loss=name, clip=clip, part=part, basis=basis, feature_map=feature_map)
 
-        clip = settings.clip_or(CLIP_OF_NUMBERS) * residual
+        relative = settings.clip_or(CLIP_OF_NUMBERS)
+        clip, self._wide_clip = relative * residual, max(relative, WIDEST) * residual
         longest = LONGEST_STEP if self._counts is None else LONGEST_STEP_OF_COUNTS
         loss = Loss(gradient, clip, curvature, (residual / curvature) ** 2 / moments.rows, longest)
         if self._counts is not None:
@@ -184,7 +181,7 @@ class NumberRounds(GradientRounds):
             super().ask(part, left - 1)
         else:
             whitening, theta = self._whitening, super().theta
-            clip = clip_of(_WIDER * self._loss.clip, whitening.size)
+            clip = clip_of(self._wide_clip, whitening.size)
             answer = self._loss.gradient(self.phi, clip, part, whitening.basis)
             self._intercept = float(self._counts.corrected_by(answer, theta, whitening.basis.matrix)[-1] - theta[-1])
             self.asked.append(len(theta))
