@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpcore.errors import ConfigurationError, SchemaError, ShapeError
+from dpcore.errors import ConfigurationError, ModelError, ShapeError
 from dpcore.estimators.mean_variance import MeanVariance
 from dpcore.estimators.private_newton import PrivateNewton
 from dpcore.evaluation.class_evaluation import evaluate_classes
@@ -148,7 +148,7 @@ def test_a_model_is_kept_and_predicts_classes(model, tmp_path):
 
 
 def test_a_covariance_is_of_one_score(model):
-    with pytest.raises(SchemaError, match="a covariance of weights needs a label of two classes"):
+    with pytest.raises(ModelError, match="the weights of several classes have no covariance"):
         replace(model, covariance=np.eye(3))
 
 
