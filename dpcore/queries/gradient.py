@@ -15,10 +15,11 @@ from dpcore.accounting.protection import GaussianProtection, Scope, Setting
 from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.progress import Progress
 from dpcore.numbers.rationals import check_rational
-from dpcore.queries.kind import QueryKind, QueryLimits
+from dpcore.queries.kind import QueryKind, QueryLimits, scope_of
 from dpcore.records.clipping import Basis
 from dpcore.records.computation import Computation
 from dpcore.records.losses import LOSSES, STEP_BITS, WEIGHT_BITS, LossName, check_loss, clip_squared, weight_table
+from dpcore.records.persons import PERSON_BITS, PersonRows, Persons, bits_of, factor_of
 from dpcore.records.records import BLOCK_ROWS, Records, edges
 
 MOST_FRACTION_BITS = 16
@@ -26,10 +27,30 @@ THETA_BITS = 20
 LARGEST_THETA = 1 << 31
 """In units of 2^-THETA_BITS."""
 
+ROW_ROOM = 8
+"""How many times as long as C a row of a person may be before the person's average is clipped to C."""
+_LARGEST_SQUARE = (1 << 61) - 1
+"""Of what compiled sums clip a row to: exact in 64 bits."""
+
 QUESTION_SEEN = (
     "The query contains the classifier at which the gradient is taken, and its basis: the coordinator and the parties "
     "see them, and through them what the learner made of earlier answers, within the same bound."
 )
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What becomes of rows in a compiled sum: which total each is added to, and how often. (rows,)."""
+
+    into: NDArray[np.int64]
+    times: NDArray[np.int64]
+
+    def of(
+        self, first: int, count: int, usable: NDArray[np.bool_] | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Those of a block, or of its usable rows."""
+        into, times = self.into[first : first + count], self.times[first : first + count]
+        return (into, times) if usable is None else (into[usable], times[usable])
 
 
 @dataclass(frozen=True)
@@ -41,6 +62,12 @@ class GradientQuery(QueryKind):
     |z| <= C 2^(f + WEIGHT_BITS). A record that is not usable adds zero.
 
     Sensitivity: 2 C in L2, for every theta and P. Proof: dpcore.accounting.noise_shares.gradient_squared.
+
+    Of persons (dpcore.records.persons) a contribution is the sum of one vector for each, in units finer by W: the sum
+    of w_i v_i over the person's rows, v_i clipped to ROW_ROOM times C, and this sum shortened to W C.
+
+    So a person adds one integer vector no longer than W C, whatever the rows are, and moves the sum by at most 2 W C.
+    Integers are shortened with room for rounding (dpcore.records.compiled.add_shortened).
 
     Raises PlanError if a field is out of range or theta does not fit the basis, ConfigurationError if the loss is
     unknown.
@@ -61,6 +88,8 @@ class GradientQuery(QueryKind):
     """The standard deviation of each party's discrete Gaussian share of the noise on each coordinate."""
     basis: Basis | None = field(default=None, repr=False)
     """P. With a basis, records are z = P e instead of edges e, as are theta and the gradient."""
+    persons: Persons | None = field(default=None, kw_only=True)
+    """See `QueryKind`."""
     among: Cohorts | None = field(default=None, kw_only=True)
     """See `QueryKind.cohorts`; share_sigma is that of the smallest one."""
 
@@ -79,6 +108,10 @@ class GradientQuery(QueryKind):
     def shares(self) -> GaussianShares:
         """See `QueryKind`. Raises PlanError if they are not counted."""
         return GaussianShares(self.share_sigma, self.among)
+
+    def of_persons(self, persons: Persons | None) -> Self:
+        """See `QueryKind`."""
+        return replace(self, persons=persons)
 
     def following(self, cohorts: Cohorts) -> Self:
         """See `QueryKind`."""
@@ -114,35 +147,86 @@ class GradientQuery(QueryKind):
     def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
         """A bound on every coordinate, with the noise's 2^-64 tail. Raises PlanError if int64 might not hold it."""
         self._check_room(fraction_bits)
-        longest = isqrt(clip_squared(self.clip, fraction_bits, self.weight_bits))
-        return limits.rows * longest + self.shares.tail_bound(limits.parties, self.length(limits.d))
+        squared = clip_squared(self.clip, fraction_bits, self.weight_bits)
+        return limits.rows * isqrt(squared << 2 * bits_of(self.persons)) + self.shares.tail_bound(
+            limits.parties, self.length(limits.d)
+        )
 
     def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
         """This party's sum and its share of the noise: int64 (length,)."""
         # One thread suffices: the work is one product per row.
-        sums = self.sums(records, fraction_bits, computation.progress)
+        if self.persons is None:
+            sums = self.sums(records, fraction_bits, computation.progress)
+        else:
+            sums = self.person_sums(records, fraction_bits, computation.persons, computation.progress)
         return sums + self.shares.draw(len(sums), computation.random)
 
     def sums(self, records: Records, fraction_bits: int, progress: Progress | None = None) -> NDArray[np.int64]:
-        """The contribution without noise. Raises ShapeError if theta has another length, PlanError as `largest_sum`."""
+        """The contribution without noise, of records. Raises ShapeError if theta does not fit, PlanError."""
+        self._check_records(records)
+        self._check_room(fraction_bits)
+        most, totals = clip_squared(self.clip, fraction_bits, self.weight_bits), self._totals(1)
+        once = Rows(np.zeros(records.rows, dtype=np.int64), np.ones(records.rows, dtype=np.int64))
+        self._add(records, fraction_bits, most, once, totals, progress)
+        total: NDArray[np.int64] = totals[0]
+        return total
+
+    def person_sums(
+        self, records: Records, fraction_bits: int, persons: PersonRows, progress: Progress | None = None
+    ) -> NDArray[np.int64]:
+        """The contribution without noise, of persons, in units finer by W. Raises as `sums`."""
+        self._check_records(records)
+        self._check_room(fraction_bits)
+        from dpcore.records.compiled import add_shortened  # noqa: PLC0415 - imports Numba
+
+        squared = clip_squared(self.clip, fraction_bits, self.weight_bits)
+        of_row = max(squared, min(ROW_ROOM**2 * squared, _LARGEST_SQUARE))
+        weights, done = persons.weights(records.usable), 0
+        total = np.zeros(len(self.theta), dtype=np.int64)
+        for places, own in persons.runs():
+            vectors = self._totals(int(own.max()) + 1)
+            self._add(records.at(places), fraction_bits, of_row, Rows(own, weights[places]), vectors)
+            add_shortened(vectors, float(squared << 2 * PERSON_BITS), total)
+            done += len(places)
+            if progress is not None:
+                progress(done, records.rows)
+        return total
+
+    def _totals(self, count: int) -> NDArray[np.int64]:
+        return np.zeros((count, len(self.theta)), dtype=np.int64)
+
+    def _check_records(self, records: Records) -> None:
+        """Raise ShapeError if the records do not fit theta."""
         if records.d != len(self.theta):
             raise ShapeError(f"theta has {len(self.theta)} coordinates and the records {records.d}: use one schema")
-        self._check_room(fraction_bits)
+
+    def _add(
+        self,
+        records: Records,
+        fraction_bits: int,
+        most: int,
+        rows: Rows,
+        totals: NDArray[np.int64],
+        progress: Progress | None = None,
+    ) -> None:
+        """Add each row's vector, clipped to a squared length of `most`, to its total, as often as `rows` says."""
         from dpcore.records.compiled import subtract_gradients  # noqa: PLC0415 - imports Numba
 
-        most, theta = clip_squared(self.clip, fraction_bits), np.array(self.theta, dtype=np.int64)
-        table, shift = weight_table(self.loss), fraction_bits + THETA_BITS - STEP_BITS
-        total = np.zeros(records.d, dtype=np.int64)
+        theta, table = np.array(self.theta, dtype=np.int64), weight_table(self.loss)
+        shift = fraction_bits + THETA_BITS - STEP_BITS
         for first, block in edges(records, fraction_bits):
             vectors = block if self.basis is None else self.basis.products(block)
-            subtract_gradients(vectors, theta, table, shift, most, total)
+            subtract_gradients(vectors, theta, table, shift, most, *rows.of(first, len(block)), totals)
             if progress is not None:
                 progress(min(first + BLOCK_ROWS, records.rows), records.rows)
-        return total
 
     def decode(self, total: NDArray[np.int64], fraction_bits: int) -> NDArray[np.float64]:
         """The sum of clipped gradients in real units: (d,)."""
-        return np.ldexp(total.astype(np.float64), -(fraction_bits + self.weight_bits))
+        return np.ldexp(total.astype(np.float64), -self.unit_bits(fraction_bits))
+
+    def unit_bits(self, fraction_bits: int) -> int:
+        """Fraction bits of a total."""
+        return fraction_bits + self.weight_bits + bits_of(self.persons)
 
     @property
     def name(self) -> str:
@@ -152,7 +236,8 @@ class GradientQuery(QueryKind):
     def words(self) -> str:
         """See `QueryKind`."""
         where = "" if self.basis is None else " in the learner's basis"
-        return f"the gradient of the {self.loss} loss{where}, each record's clipped to {float(self.clip):.3g}"
+        unit = "record" if self.persons is None else "person"
+        return f"the gradient of the {self.loss} loss{where}, each {unit}'s clipped to {float(self.clip):.3g}"
 
     @property
     def contents(self) -> str:
@@ -161,7 +246,7 @@ class GradientQuery(QueryKind):
 
     def facts(self, d: int, fraction_bits: int) -> dict[str, Any]:
         """See `QueryKind`."""
-        return {"d": d, "unit": f"2^-{fraction_bits + self.weight_bits}", "loss": self.loss}
+        return {"d": d, "unit": f"2^-{self.unit_bits(fraction_bits)}", "loss": self.loss}
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -181,13 +266,14 @@ class GradientQuery(QueryKind):
     @property
     def scope(self) -> Scope:
         """See `QueryKind`."""
-        return "record"
+        return scope_of(self.persons)
 
     def protection(self, setting: Setting) -> GaussianProtection:
         """See `QueryKind`."""
-        squared = gradient_squared(self.clip, setting.fraction_bits, self.weight_bits)
+        factor = factor_of(self.persons) ** 2
+        squared = factor * gradient_squared(self.clip, setting.fraction_bits, self.weight_bits)
         values, honest = self.length(setting.d), setting.honest_parties
-        # One vector of length C where the record leaves, the distance of two where it is replaced.
+        # One vector of length C where the unit leaves, the distance of two where it is replaced.
         return GaussianProtection(
             self.scope, honest, self.share_sigma, squared, values, squared_alone=squared // 4, cohorts=self.among
         )

@@ -20,6 +20,7 @@ from dpcore.randomness.sources import RandomSource
 from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import Target, two_classes
+from dpcore.records.persons import Persons
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 
@@ -158,6 +159,11 @@ def fewest_ciphertexts(query: Sized, limits: QueryLimits, bits: FractionBits, mo
     return best
 
 
+def scope_of(persons: Persons | None) -> Scope:
+    """That of a kind that protects records, or persons."""
+    return "record" if persons is None else "person"
+
+
 class QueryKind(SumQuery[Any], ABC):
     """One kind of query. The defaults are those of a sum that protects each record by shares of noise."""
 
@@ -177,6 +183,19 @@ class QueryKind(SumQuery[Any], ABC):
     def assumptions(self) -> tuple[str, ...]:
         """Assumptions of a release's statement in addition to those of every statement."""
         return ()
+
+    @property
+    def persons(self) -> Persons | None:
+        """That a person is the unit of privacy, with all rows at a party; None if a record is."""
+        return None
+
+    def of_persons(self, persons: Persons | None) -> Self:
+        """The same query with this unit, for which its noise is not calibrated yet. Raises PlanError if it has none."""
+        if persons is None:
+            return self
+        raise PlanError(
+            f"{self.name} protects no persons, whose rows enter one by one: ask moments, statistics or gradients"
+        )
 
     @property
     def takes_parts(self) -> bool:

@@ -22,6 +22,7 @@ from dpcore.errors import ConfigurationError, PlanError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.statement import PrivacyStatement, statement_for
 from dpcore.records.features import nearest
+from dpcore.records.persons import Persons, factor_of
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from dpcore.statistics.adaptive import Adaptive, Way
@@ -169,6 +170,11 @@ class PlannedParties:
         return self._request.rows
 
     @property
+    def persons(self) -> int:
+        """The same, of a plan for persons."""
+        return self._request.rows
+
+    @property
     def earlier(self) -> tuple[_Answer, ...]:
         """None: nothing is asked before a plan."""
         return ()
@@ -192,7 +198,8 @@ class PlannedParties:
         query = plan.query
         kind = query.kind
         total = cast("_Summed", kind).sums(query.seen(self._records), query.encoding.fraction_bits)
-        scaled = np.rint(total * (self.rows / self._records.rows)).astype(np.int64)
+        each = factor_of(None if query.persons is None else Persons())
+        scaled = np.rint(total * (each * self.rows / self._records.rows)).astype(np.int64)
         return _Answer(
             query,
             scaled.reshape(kind.shape(query.d)),

@@ -28,7 +28,6 @@ from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.queries.statistic import StatisticQuery
-from dpcore.records.losses import WEIGHT_BITS
 from learner.planning import Plan
 from learner.requests import HALF
 from wire.query import setting_of
@@ -176,7 +175,7 @@ def noise_of(plan: Plan) -> Noise:
     products = None
     if isinstance(query.kind, MomentsQuery):
         noise_sd = units * query.kind.sum_unit(bits)
-        products = math.ldexp(units, -2 * bits) / SQUARE_WEIGHT
+        products = units * query.kind.product_unit(bits) / SQUARE_WEIGHT
         spread = math.sqrt(rows)
     else:
         assert isinstance(query.kind, RadosQuery), "designs are of rados and moments"
@@ -222,12 +221,12 @@ def measured(plan: Plan, rows: int, parties: int) -> tuple[Signal, float]:
     d = query.d
     if isinstance(kind, StatisticQuery):
         local = isinstance(kind.noise, LocalResponse)
-        noise_sd = math.ldexp(kind.noise.deviation(rows if local else parties), -bits)
+        noise_sd = math.ldexp(kind.noise.deviation(rows if local else parties), -kind.unit_bits(bits))
         return Signal(2.0 * noise_sd / math.sqrt(rows), rows, 1), noise_sd
     if isinstance(kind, MomentsQuery):
         return moments_signal(kind, d, bits, rows=rows, parties=parties)
     assert isinstance(kind, GradientQuery), "a budget has three kinds of queries"
-    noise_sd = math.ldexp(kind.shares.deviation(parties), -(bits + WEIGHT_BITS))
+    noise_sd = math.ldexp(kind.shares.deviation(parties), -kind.unit_bits(bits))
     clip = float(kind.clip)
     largest = min(1.0, clip) if kind.basis is None else clip
     spread = math.sqrt(rows)
@@ -241,7 +240,7 @@ def moments_signal(kind: MomentsQuery, d: int, fraction_bits: int, *, rows: int,
     is no longer than R, so a coordinate is at most R, a square at most R^2 and a product at most R^2 / 2.
     """
     sigma, longest = kind.shares.deviation(parties), float(kind.clip.norm_bound)
-    edge, product = sigma * kind.sum_unit(fraction_bits), math.ldexp(sigma, -2 * fraction_bits)
+    edge, product = sigma * kind.sum_unit(fraction_bits), sigma * kind.product_unit(fraction_bits)
     found = [(edge, min(1.0, longest))]
     if d > 1:
         found.append((product / PRODUCT_WEIGHT, min(1.0, longest**2 / 2.0)))

@@ -37,7 +37,7 @@ from radobase.schema_files import load_schema
 from radobase.tables.tables import as_source
 from radofed.simulation.federation import PlannedFold, SimulatedFederation
 from radofed.simulation.simulate_options import RunFields
-from radofed.simulation.table import Partition, label_order, party_names, read_table
+from radofed.simulation.table import Partition, TablePersons, divided_rows, party_names, read_table
 from radofed.simulation.workers import LocalHosts
 from wire.query import Query, setting_of
 from wire.request_fields import KEY_BITS
@@ -104,6 +104,11 @@ class SimulatedSource:
     def rows(self) -> int:
         """Number of training rows of all parties."""
         return sum(len(part) for part in self._parts)
+
+    @property
+    def persons(self) -> int:
+        """The number of their persons."""
+        return sum(self._federation.persons_of(part) for part in self._parts)
 
     def plan(self, request: Request) -> Plan:
         """Plan this estimator's next query; see learner.federation.AnswerSource."""
@@ -173,7 +178,7 @@ class Oracles:
         if estimator in self._asked:
             raise ConfigurationError(f"{estimator!r} already has its oracle: an estimator gets its budget once")
         source = SimulatedSource(self._federation, self._parts, self._fold, estimator, self._progress)
-        federation = Federation(source, self._schema, held_back=self._held_back)
+        federation = Federation(source, self._schema, held_back=self._held_back, **self._federation.terms)
         oracle = federation.within(self._budget.epsilon, self._budget.delta, self._budget.adaptive)
         self._asked[estimator] = source, oracle
         return oracle
@@ -219,6 +224,7 @@ def simulated_federation(
     target: str | None = None,
     event: str | None = None,
     schema: Schema | str | Path | None = None,
+    id_column: str | None = None,
     parties: int = 10,
     partition: str = "iid",
     seed: int = 0,
@@ -230,7 +236,9 @@ def simulated_federation(
 
     data: a CSV (also gzipped) or Parquet file, an Arrow table or a data frame. schema: one, or its file; otherwise one
     is inferred from the whole table, which is not private. target: "classes" for a label of several. event: of the
-    target "event", the column of the event. Other options: as of `rado simulate`; terms: as of
+    target "event", the column of the event.
+
+    id_column: of persons, for `unit="person"`. Other options: as of `rado simulate`; terms: as of
     `learner.federation.Federation`.
 
     The noise protects no one: two federations with one seed repeat each other's. The queries to one share none.
@@ -241,6 +249,9 @@ def simulated_federation(
     """
     check_terms(terms)
     declaration(RunFields, "parties").check(parties)
+    is_of_persons = terms.get("unit") == "person"
+    if is_of_persons != (id_column is not None):
+        raise ConfigurationError('persons have ids: give unit = "person" and id_column, or neither')
     divided = Partition.parse(partition)
     schema = schema if schema is None or isinstance(schema, Schema) else load_schema(Path(schema))
     table = read_table(
@@ -251,11 +262,14 @@ def simulated_federation(
         event=event,
         schema=schema,
         group_column=divided.column,
+        id_column=id_column if is_of_persons else None,
+        persons_may_repeat=terms.get("persons_may_repeat") or 1,
     )
     if table.unusable is not None:
         warnings.warn(f"{table.unusable}: correct the table or the schema", stacklevel=2)
-    parts = divided.divide(parties, label_order(table.records), table.groups, np.random.default_rng(seed))
-    return _asked(table.records, parts, party_names(parties), table.schema, seed, key_bits if encrypt else None, terms)
+    parts = divided_rows(table, np.arange(table.records.rows), divided, parties, np.random.default_rng(seed))
+    key = key_bits if encrypt else None
+    return _asked(table.records, parts, party_names(parties), table.schema, seed, key, terms, table.persons)
 
 
 def simulate_federation(
@@ -312,8 +326,9 @@ def _asked(
     seed: int,
     key_bits: int | None,
     terms: Mapping[str, Any],
+    persons: TablePersons | None = None,
 ) -> Federation:
     """The federation of parties that hold these parts of the records. key_bits: None to encrypt nothing."""
     secret = None if key_bits is None else SecretKey.generate(SystemRandom(), bits=key_bits)
-    federation = SimulatedFederation(LocalHosts(records, seed, names), names, seed, secret)
+    federation = SimulatedFederation(LocalHosts(records, seed, names), names, seed, secret, persons)
     return Federation(SimulatedSource(federation, parts, _WHOLE_TABLE, "asked"), schema, **terms)

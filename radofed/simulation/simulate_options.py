@@ -22,6 +22,7 @@ from wire.request_fields import (
     USUAL_DELTA,
     ReleaseFields,
     Split,
+    Unit,
 )
 
 LEAST_PARTIES, MOST_PARTIES = 2, 1000
@@ -79,6 +80,18 @@ class SimulationFields(RunFields, ReleaseFields):
     partition: Annotated[
         str, Option("How rows are split over parties: iid, size-skew, label-skew or by-column:NAME.")
     ] = "iid"
+    unit: Annotated[
+        Unit,
+        Option(
+            "What is protected: record, one row; or person, with all rows of one id. Then folds and parties have whole "
+            "persons, whose rows count together as much as one record."
+        ),
+    ] = "record"
+    id_column: Annotated[str | None, Option("With --unit person: the column that names each row's person.")] = None
+    persons_may_repeat: Annotated[
+        int | None,
+        Option("With --unit person: at how many parties a person may have rows.", default="1", at_least=1),
+    ] = None
     delta: Annotated[Fraction, DELTA_OR_ZERO] = USUAL_DELTA
     split: Annotated[Split, SPLIT] = "local"
     rounds: Annotated[int | None, ROUNDS] = None
@@ -94,6 +107,17 @@ class SimulationFields(RunFields, ReleaseFields):
     evaluation_epsilon: Annotated[
         Fraction | None, Option("Epsilon of each evaluation on rows that are held back.", default="--epsilon", above=0)
     ] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.unit == "person" and self.id_column is None:
+            raise ConfigurationError("persons need ids: give id_column, the column that names each row's person")
+        if self.unit != "person" and (self.id_column is not None or self.persons_may_repeat is not None):
+            raise ConfigurationError("id_column and persons_may_repeat are about persons: give unit = person too")
+        if (self.persons_may_repeat or 1) > self.parties:
+            raise ConfigurationError(
+                f"a person may be at {self.persons_may_repeat} of {self.parties} parties: lower persons_may_repeat"
+            )
 
     @property
     def is_exact(self) -> bool:

@@ -62,13 +62,28 @@ GONE, MORE = object(), object()
 FLAGS = {
     "cohort-noise": lambda m: (m, "noise_of_cohort"),
     "class-products": lambda m: (m.moments, "products_of_each_class"),
+    "persons": lambda m: (m, "persons"),
 }
 """Features whose fields are set if and only if a query names them."""
 
 
+def is_set(message, name: str) -> bool:
+    value = getattr(message, name)
+    return value if isinstance(value, bool) else message.HasField(name)
+
+
+def set_to(message, name: str, wanted: bool) -> None:
+    if isinstance(getattr(message, name), bool):
+        setattr(message, name, wanted)
+    elif wanted:
+        message.persons.parties = 1
+    else:
+        message.ClearField(name)
+
+
 def name_features(message) -> None:
     """Name the features of the fields that are set, and no others of them."""
-    named = [name for name, place in FLAGS.items() if getattr(*place(message))]
+    named = [name for name, place in FLAGS.items() if is_set(*place(message))]
     features = sorted({*message.features, *FLAGS} - {*FLAGS} | {*named})
     del message.features[:]
     message.features.extend(features)
@@ -77,8 +92,8 @@ def name_features(message) -> None:
 def set_fields(message) -> None:
     """Set the fields of the features that are named, and no others of them."""
     for name, place in FLAGS.items():
-        if getattr(*place(message)) != (name in message.features):
-            setattr(*place(message), name in message.features)
+        if is_set(*place(message)) != (name in message.features):
+            set_to(*place(message), name in message.features)
 
 
 # What follows from another field, and so may have to change with it. Each leaves the field that was changed as it is.
