@@ -123,7 +123,34 @@ CohortNoise = Literal["answering", "smallest"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedTerms(Declared):
+class UnitFields(Declared):
+    """What the unit of privacy is."""
+
+    unit: Annotated[
+        Unit,
+        Option(
+            "What is protected: record, one row; or person, with all rows of one id (id_column) at a party. A person's "
+            "rows count together as much as one record."
+        ),
+    ] = "record"
+    persons_may_repeat: Annotated[
+        int | None,
+        Option("With --unit person: at how many parties a person may have rows.", default="1", at_least=1),
+    ] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.persons_may_repeat is not None and self.unit != "person":
+            raise ConfigurationError("persons_may_repeat is about persons: give --unit person, or leave it out")
+
+    @property
+    def noun(self) -> str:
+        """What parties count."""
+        return "person" if self.unit == "person" else "row"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedTerms(UnitFields):
     """What holds for each query of a command that asks parties."""
 
     answer_within_s: Annotated[
@@ -184,22 +211,8 @@ class AskedTerms(Declared):
         ),
     ] = None
 
-    unit: Annotated[
-        Unit,
-        Option(
-            "What is protected: record, one row; or person, with all rows of one id at a party. Parties name the "
-            "column of ids (id_column). A person's rows count together as much as one record."
-        ),
-    ] = "record"
-    persons_may_repeat: Annotated[
-        int | None,
-        Option("With --unit person: at how many parties a person may have rows.", default="1", at_least=1),
-    ] = None
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.persons_may_repeat is not None and self.unit != "person":
-            raise ConfigurationError("persons_may_repeat is about persons: give --unit person, or leave it out")
         if self.epoch is not None and (self.persons_may_repeat or 1) > 1:
             raise ConfigurationError(
                 "a person may be in another epoch at each party: ask about all epochs, or leave persons_may_repeat out"

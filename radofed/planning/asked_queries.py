@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.accounting.composition import LARGEST_EPSILON
-from dpcore.declared import Declared
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.statement import PrivacyStatement, statement_for
@@ -50,6 +49,7 @@ from wire.request_fields import (
     NOISE_RATE,
     USUAL_DELTA,
     TrainOptions,
+    UnitFields,
 )
 
 # Made-up rows: enough that every feature varies, few enough to be summed at once.
@@ -57,13 +57,14 @@ _MADE_UP_ROWS, _SEED = 512, 2015
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskRequest(Declared):
+class AskRequest(UnitFields):
     """What is to be asked within one budget: what an estimator asks, or a batch of statistics.
 
     Raises ConfigurationError if an argument makes no sense for any plan.
     """
 
     party_rows: tuple[int, ...]
+    """Rows, or persons."""
     schema: Schema
     epsilon: Fraction
     """Of the whole budget, under collusion."""
@@ -127,8 +128,9 @@ class AskRequest(Declared):
 
     @property
     def terms(self) -> dict[str, Any]:
-        """The options of each query that follow from `honest`."""
-        return cohort_terms(len(self.party_rows), self.honest)
+        """The options of each query that follow from `honest`, and the unit of privacy."""
+        unit = {"unit": self.unit, "persons_may_repeat": self.persons_may_repeat}
+        return {**cohort_terms(len(self.party_rows), self.honest), **unit}
 
 
 class _Summed(Protocol):

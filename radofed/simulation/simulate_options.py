@@ -22,7 +22,7 @@ from wire.request_fields import (
     USUAL_DELTA,
     ReleaseFields,
     Split,
-    Unit,
+    UnitFields,
 )
 
 LEAST_PARTIES, MOST_PARTIES = 2, 1000
@@ -55,7 +55,7 @@ class RunFields(Declared):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SimulationFields(RunFields, ReleaseFields):
+class SimulationFields(RunFields, ReleaseFields, UnitFields):
     """The keywords of `radofed.simulate`, beside those that take objects."""
 
     label: Annotated[str | None, Option("The label's column, without a schema.", default="the last one")] = None
@@ -80,18 +80,7 @@ class SimulationFields(RunFields, ReleaseFields):
     partition: Annotated[
         str, Option("How rows are split over parties: iid, size-skew, label-skew or by-column:NAME.")
     ] = "iid"
-    unit: Annotated[
-        Unit,
-        Option(
-            "What is protected: record, one row; or person, with all rows of one id. Then folds and parties have whole "
-            "persons, whose rows count together as much as one record."
-        ),
-    ] = "record"
     id_column: Annotated[str | None, Option("With --unit person: the column that names each row's person.")] = None
-    persons_may_repeat: Annotated[
-        int | None,
-        Option("With --unit person: at how many parties a person may have rows.", default="1", at_least=1),
-    ] = None
     delta: Annotated[Fraction, DELTA_OR_ZERO] = USUAL_DELTA
     split: Annotated[Split, SPLIT] = "local"
     rounds: Annotated[int | None, ROUNDS] = None
@@ -112,8 +101,8 @@ class SimulationFields(RunFields, ReleaseFields):
         super().__post_init__()
         if self.unit == "person" and self.id_column is None:
             raise ConfigurationError("persons need ids: give id_column, the column that names each row's person")
-        if self.unit != "person" and (self.id_column is not None or self.persons_may_repeat is not None):
-            raise ConfigurationError("id_column and persons_may_repeat are about persons: give unit = person too")
+        if self.unit != "person" and self.id_column is not None:
+            raise ConfigurationError("id_column is about persons: give unit = person too, or leave it out")
         if (self.persons_may_repeat or 1) > self.parties:
             raise ConfigurationError(
                 f"a person may be at {self.persons_may_repeat} of {self.parties} parties: lower persons_may_repeat"
