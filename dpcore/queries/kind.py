@@ -339,14 +339,15 @@ class QueryKind(SumQuery[Any], ABC):
 
     def noise_words(self, parties: int, honest: int) -> str:
         """What the noise is and who adds it. honest: number of parties whose shares are counted under collusion."""
+        own = f"the {'record' if self.persons is None else 'person'}'s own party"
         said = (
             f"The noise is a sum of shares, one from each of the {parties} parties. The figure for the learner "
             "alone counts them all: every party adds its share and keeps it to itself. The one under collusion "
         )
         if self.cohorts is None:
-            return f"{said}counts {honest}, the record's own party among them: all parties but {honest} may collude."
+            return f"{said}counts {honest}, {own} among them: all parties but {honest} may collude."
         return (
-            f"{said}counts all but {_parties(self.cohorts.colluders)}, the record's own party not among those, in any "
+            f"{said}counts all but {_parties(self.cohorts.colluders)}, {own} not among those, in any "
             "cohort that may answer: shares are as large as the one that answered needs."
         )
 

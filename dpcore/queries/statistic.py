@@ -263,7 +263,8 @@ class StatisticQuery(QueryKind):
         shares = self.noise.needed(parties)
         return (
             f"The noise is discrete Laplace noise in {shares} shares, and each of the {parties} parties adds one. "
-            f"Both figures count {shares}, the record's own party's among them: all parties but {shares} may "
+            f"Both figures count {shares}, the {'record' if self.persons is None else 'person'}'s own party's among "
+            f"them: all parties but {shares} may "
             "collude, and what the others add beyond those is additional noise."
         )
 

@@ -95,7 +95,7 @@ def not_protected(report: Report) -> list[Sentence]:
             "counts all answers.",
             "P5",
         ),
-        shared.SEVERAL_ROWS,
+        *([] if report.statement.scope == "person" else [shared.SEVERAL_ROWS]),
         shared.GROUPS,
         Sentence(
             "Who took part, when, with how many rows, and what was asked: the parties and the coordinator know it, and "
