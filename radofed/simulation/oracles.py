@@ -37,7 +37,7 @@ from radobase.schema_files import load_schema
 from radobase.tables.tables import as_source
 from radofed.simulation.federation import PlannedFold, SimulatedFederation
 from radofed.simulation.simulate_options import RunFields
-from radofed.simulation.table import Partition, TablePersons, divided_rows, party_names, read_table
+from radofed.simulation.table import Partition, TablePersons, divided_rows, party_names, read_table, table_persons
 from radofed.simulation.workers import LocalHosts
 from wire.query import Query, setting_of
 from wire.request_fields import KEY_BITS
@@ -249,9 +249,7 @@ def simulated_federation(
     """
     check_terms(terms)
     declaration(RunFields, "parties").check(parties)
-    is_of_persons = terms.get("unit") == "person"
-    if is_of_persons != (id_column is not None):
-        raise ConfigurationError('persons have ids: give unit = "person" and id_column, or neither')
+    check_ids(id_column, terms)
     divided = Partition.parse(partition)
     schema = schema if schema is None or isinstance(schema, Schema) else load_schema(Path(schema))
     table = read_table(
@@ -262,7 +260,7 @@ def simulated_federation(
         event=event,
         schema=schema,
         group_column=divided.column,
-        id_column=id_column if is_of_persons else None,
+        id_column=id_column,
         persons_may_repeat=terms.get("persons_may_repeat") or 1,
     )
     if table.unusable is not None:
@@ -276,6 +274,7 @@ def simulate_federation(
     parties: Mapping[str, Any],
     *,
     schema: Schema | str | Path,
+    id_column: str | None = None,
     seed: int = 0,
     encrypt: bool = False,
     key_bits: int = KEY_BITS,
@@ -293,6 +292,7 @@ def simulate_federation(
     if not isinstance(parties, Mapping) or len(parties) < _FEWEST:
         raise ConfigurationError("give the table of each party by its name, {'north': ..., 'south': ...}, two or more")
     schema = schema if isinstance(schema, Schema) else load_schema(Path(schema))
+    check_ids(id_column, terms)
     tables = {str(name): _of_party(str(name), data, schema) for name, data in parties.items()}
     found = tables.values()
     records = Records(
@@ -303,7 +303,23 @@ def simulate_federation(
     )
     ends = np.cumsum([each.rows for each in found]).tolist()
     parts = [np.arange(first, last) for first, last in pairwise([0, *ends])]
-    return _asked(records, parts, tuple(tables), schema, seed, key_bits if encrypt else None, terms)
+    persons = None if id_column is None else _persons_of(parties, id_column, terms.get("persons_may_repeat") or 1)
+    return _asked(records, parts, tuple(tables), schema, seed, key_bits if encrypt else None, terms, persons)
+
+
+def check_ids(id_column: str | None, terms: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError unless persons have ids, and nothing else has."""
+    if (terms.get("unit") == "person") != (id_column is not None):
+        raise ConfigurationError('persons have ids: give unit = "person" and id_column, or neither')
+
+
+def _persons_of(parties: Mapping[str, Any], id_column: str, repeat: int) -> TablePersons:
+    """Whose the parties' rows are, one party after the other; a person is one of each party."""
+    codes: list[NDArray[np.int64]] = []
+    for data in parties.values():
+        found = table_persons(as_source(data), id_column, repeat).codes
+        codes.append(found + (0 if not codes else int(codes[-1].max()) + 1))
+    return TablePersons(np.concatenate(codes), repeat)
 
 
 def _of_party(name: str, data: Any, schema: Schema) -> Records:

@@ -70,7 +70,7 @@ def read_table(
     """
     label, positive = _texts_of_label(label, positive)
     groups = None if group_column is None else _groups(source, group_column)
-    persons = None if id_column is None else _persons(source, id_column, persons_may_repeat)
+    persons = None if id_column is None else table_persons(source, id_column, persons_may_repeat)
     notes: list[str] = []
     if schema is None:
         divided = {} if group_column is None else {group_column: "what divides the rows"}
@@ -215,7 +215,8 @@ class TablePersons:
         return self.codes * self.parties + earlier(self.codes) % self.parties
 
 
-def _persons(source: TableSource, column: str, parties: int) -> TablePersons:
+def table_persons(source: TableSource, column: str, parties: int) -> TablePersons:
+    """Whose the rows of a table are, by a column of ids. Raises DataError for a row without one."""
     codes = _groups(source, column)
     if (missing := np.flatnonzero(codes < 0)).size:
         sentence = f"{amount(missing.size, 'row')} without an id, so without a person: fill in ids, or leave these out"

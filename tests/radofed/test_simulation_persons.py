@@ -7,7 +7,7 @@ import pytest
 
 from dpcore.errors import ConfigurationError, DataError
 from dpcore.queries.statistic import StatisticQuery
-from radofed import simulate, simulated_federation
+from radofed import simulate, simulate_federation, simulated_federation
 from radofed.cli.entry_point import run
 from radofed.planning.asked_cost import ask_cost
 from radofed.planning.asked_queries import AskRequest
@@ -91,6 +91,23 @@ def test_answers_are_averages_over_persons(table):
     assert alone.values[0] == pytest.approx(np.mean([np.mean(each) for each in shares.values()]), abs=alone.noise)
     assert isinstance(once.answers[0].query.kind, StatisticQuery)
     assert once.answers[0].statement.scope == "person"
+
+
+def test_parties_with_tables_of_their_own_have_persons_of_their_own(table, tmp_path):
+    header, *rows = table.read_text().splitlines()
+    schema = read_table(
+        table, label="ill", positive="1", schema=None, group_column=None, id_column="who", persons_may_repeat=1
+    ).schema
+    files = {}
+    for place, name in enumerate(("north", "south", "west")):
+        files[name] = tmp_path / f"{name}.csv"
+        files[name].write_text("\n".join([header, *rows[place::3]]))
+    federation = simulate_federation(files, schema=schema, unit="person", id_column="who", persons_may_repeat=3)
+    found = federation.statistic(["y == 1"], epsilon=30)
+    own = {name: len({row.split(",")[0] for row in rows[place::3]}) for place, name in enumerate(files)}
+    assert dict(federation.answers[0].party_rows) == own
+    assert found.rows == sum(own.values())
+    assert federation.answers[0].statement.unit == "one person, with all rows at up to 3 parties"
 
 
 def test_what_persons_need_is_asked_for(table, tmp_path):
