@@ -164,8 +164,10 @@ class PartiesOracle:
         loss: LossName = "logistic",
         basis: Basis | None = None,
         feature_map: FeatureMap | None = None,
+        class_weights: tuple[int, ...] = (),
     ) -> GradientEstimate:
         """See dpcore.estimators.oracle.Oracle."""
+        assert not class_weights, "no class is weighted here"
         share = self.share(gradient_squared(clip, GRADIENT_BITS), part, len(theta))
         query = GradientQuery(loss, tuple(round(float(value) * 2**THETA_BITS) for value in theta), clip, share, basis)
         total = sum(

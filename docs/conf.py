@@ -22,6 +22,7 @@ nb_execution_mode = "off"
 myst_heading_anchors = 4
 
 default_role = "code"
+highlight_language = "none"  # outputs and commands are no Python
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"
@@ -31,6 +32,8 @@ napoleon_numpy_docstring = False
 
 html_theme = "pydata_sphinx_theme"
 html_title = "radofed"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 html_show_sphinx = False
 html_show_sourcelink = False
 html_theme_options = {"navbar_end": ["theme-switcher"], "footer_start": ["copyright"], "footer_end": []}

@@ -140,7 +140,7 @@ class Declaration:
 class Declared:
     """Base of dataclasses with declared fields. Raises ConfigurationError if a value is out of its bounds.
 
-    An exact number may be given as people write it, such as 0.5 or "1e-6".
+    An exact number may be given as people write it, such as 0.5 or "1e-6", and an integer as a float, such as 4.0.
     """
 
     def __post_init__(self) -> None:
@@ -149,7 +149,15 @@ class Declared:
             if field.kind is Fraction and not field.is_list and value is not None:
                 value = exact(value, field.name)
                 object.__setattr__(self, field.name, value)
+            if field.kind is int and not field.is_list:
+                value = whole(value)
+                object.__setattr__(self, field.name, value)
             field.check(value)
+
+
+def whole(value: Any) -> Any:
+    """The integer of a float that is one, as R writes 4; any other value as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 _KNOWN: dict[type[Declared], tuple[Declaration, ...]] = {}

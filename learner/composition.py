@@ -100,15 +100,15 @@ def cost_of(
     delta: Fraction,
     *,
     unanswered: Sequence[Unanswered] = (),
-    unspent: CountedRelease | None = None,
+    unspent: Sequence[CountedRelease] = (),
 ) -> ReleaseCost:
-    """The cost for records of all queries within one budget; `unspent` counts as if it had been answered.
+    """The cost for records of all queries within one budget; those of `unspent` count as if they had been answered.
 
     Raises PlanError.
     """
     rows = rows_of(answers, unanswered)
     lost = [query.counted(rows) for query in unanswered]
-    return composed_cost([*map(counted, answers), *lost, *([] if unspent is None else [unspent])], delta)
+    return composed_cost([*map(counted, answers), *lost, *unspent], delta)
 
 
 def composed_statement(
@@ -116,7 +116,7 @@ def composed_statement(
     delta: Fraction,
     *,
     unanswered: Sequence[Unanswered] = (),
-    unspent: CountedRelease | None = None,
+    unspent: Sequence[CountedRelease] = (),
 ) -> PrivacyStatement:
     """The statement of all queries within one budget, for records; see `cost_of`.
 
@@ -124,7 +124,7 @@ def composed_statement(
     """
     if not answers:
         raise ConfigurationError("nothing was answered, so there is nothing to state")
-    if len(answers) == 1 and not unanswered and unspent is None:
+    if len(answers) == 1 and not unanswered and not unspent:
         return answers[0].statement
     cost = cost_of(answers, delta, unanswered=unanswered, unspent=unspent)
     lost = sum(answer.attempts - 1 for answer in answers) + sum(query.attempts for query in unanswered)
@@ -137,7 +137,7 @@ def composed_statement(
         assumptions=(
             FIXED_NOISE.format(count=f"{len(answers)} release{'s' * (len(answers) > 1)}"),
             *([ALL_ATTEMPTS.format(lost=f"{lost} attempt{'s' * (lost > 1)} without an opened total")] if lost else []),
-            *([] if unspent is None else [WHOLE_BUDGET]),
+            *([WHOLE_BUDGET] if unspent else []),
             *dict.fromkeys(text for answer in answers for text in answer.statement.assumptions),
         ),
         warnings=tuple(dict.fromkeys(text for answer in answers for text in answer.statement.warnings)),

@@ -5,11 +5,12 @@ from typing import Any
 
 from dpcore.errors import ConfigurationError
 from dpcore.records.schema import Schema
+from dpcore.records.shared_schema import SharedSchema
 from learner.config import LearnerConfig
 from learner.federation import Federation, check_terms
 from learner.journal import SessionSource
 from learner.session import Session, check_timeout
-from radobase.schema_files import load_schema
+from radobase.schema_files import schema_of
 
 USUAL_SCHEMA = "schema.toml"
 """The file beside the configuration with the schema that the parties share, if no other is given."""
@@ -30,7 +31,8 @@ class ConnectedFederation(Federation):
 def connect(
     config: Path | str | LearnerConfig,
     *,
-    schema: Schema | Path | str | None = None,
+    schema: Schema | SharedSchema | Path | str | None = None,
+    label: str | None = None,
     ask_again: bool = False,
     reuse: bool = False,
     timeout_s: float | None = None,
@@ -43,6 +45,7 @@ def connect(
             federation.describe(epsilon=1)
 
     - config: `learner.toml`. schema: one, or its file; by default `schema.toml` beside the configuration.
+    - label: the one that is asked about, by its name in the schema; it may be left out if there is one.
     - ask_again, reuse: what happens to a question that was asked before: it is asked and charged again, or answered by
       the answer on disk, which costs nothing. By default it is refused, and the error says so.
     - timeout_s: the longest wait for an answer. progress: whether to show the progress of queries.
@@ -62,7 +65,7 @@ def connect(
         schema = Path(config).parent / USUAL_SCHEMA
         if not schema.is_file():
             raise ConfigurationError(f"{schema} is not there: give the schema that the parties share, schema=...")
-    shared = schema if isinstance(schema, Schema) else load_schema(Path(schema))
+    shared = schema_of(schema, label)
     session = Session(found, progress=progress)
     source = SessionSource(session, asks_again=ask_again, reuses=reuse, timeout_s=timeout_s)
     return ConnectedFederation(source, shared, **terms)

@@ -57,6 +57,9 @@ LOG_ODDS_OF_CLASSES = {"mean-variance": "it minimises the multinomial logistic l
 SEVERAL_CLASSES = ("newton", "additive", "mean-variance")
 """Estimators that learn a label of several classes too."""
 
+COUNT_WEIGHTS = ("newton", *FROM_RELEASES)
+"""Estimators that count rows by the schema's weight, of releases those of moments; others ask statistics too."""
+
 MEASURED_LABELS = ("newton", "linear")
 """Estimators that learn a label that is a number or a count; `ONLY_MEASURED` learn no other."""
 ONLY_MEASURED = ("linear",)
@@ -82,6 +85,7 @@ _WORDS = {
     bool: "true or false",
     str: "a text",
     list: "a list",
+    dict: "numbers by name",
     NoneType: "null",
 }
 # No division by zero, and no exponent.
@@ -178,18 +182,22 @@ def instance_of(name: str, estimator: Any, options: Mapping[str, Any]) -> Any:
 
 
 def _typed(name: str, option: str, value: Any, parameter: inspect.Parameter) -> Any:
-    """The value in the type of the parameter's annotation. Integers become floats; numbers exact fractions, or texts.
+    """The value in the type of the parameter's annotation. Numbers become exact fractions, or texts.
+
+    Integers become floats, and floats without a fraction integers.
 
     Raises ConfigurationError if the value has another type.
     """
     kinds = get_args(parameter.annotation) or (parameter.annotation,)
-    allowed = [list if get_origin(kind) is list else kind for kind in kinds if kind is not Any]
+    allowed = [get_origin(kind) if get_origin(kind) in (list, dict) else kind for kind in kinds if kind is not Any]
     if not allowed or get_origin(parameter.annotation) is Literal:
         allowed = [type(part) for part in allowed] or [object]
     for kind in allowed:
         plain = isinstance(kind, type) and (kind is bool or not isinstance(value, bool))
         if plain and isinstance(value, kind):
             return value
+        if plain and kind is int and isinstance(value, float) and value.is_integer():
+            return int(value)
         if plain and kind in (float, Fraction) and isinstance(value, int | float) and _is_finite(value):
             # A double means its shortest decimal.
             return float(value) if kind is float else Fraction(str(value))

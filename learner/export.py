@@ -21,7 +21,7 @@ from dpcore.records.features import (
 )
 from dpcore.records.schema import Schema
 from learner.pipelines import RULES, exported_terms, steps_of
-from learner.scoring import Scoring
+from learner.scoring_base import Scoring
 from learner.uncertainty import (
     Calibration,
     ClassCalibration,
@@ -41,6 +41,9 @@ TERMS_FORMAT_VERSION = 2
 """With `terms`, of a model over a feature map, in place of a weight for each feature."""
 SCORES_FORMAT_VERSION = 3
 """With `scores`, of a model that has several, in place of one intercept and one weight for each feature or term."""
+
+VALUES_FORMAT_VERSION = 4
+"""With `prediction`, of a label without classes, in place of `probability`; otherwise as version 1 or 2."""
 
 _SIGNS = (-1, 1)
 
@@ -108,6 +111,21 @@ class ExportedModel(Protocol):
         """What the scores say."""
         ...
 
+    @property
+    def log_hazards(self) -> NDArray[np.float64] | None:
+        """(J,) of a time to an event; None of every other label."""
+        ...
+
+    @property
+    def log_odds_offset(self) -> float:
+        """What is added to scores before they can be log odds."""
+        ...
+
+    @property
+    def decision_sentences(self) -> list[str]:
+        """What to know of the scores."""
+        ...
+
 
 def to_sklearn(
     model: ExportedModel, *, classes: Literal["label", "signs"] = "label", unusable: "Unusable" = "refuse"
@@ -133,6 +151,8 @@ def to_sklearn(
     To keep a model, save it with `Model.save` and convert it after loading. Loading a pickle or joblib file runs any
     code that its author put into it: do not accept one from others.
 
+    Of a label without classes the last step is `regressor`: see learner.value_pipelines.
+
     Raises ConfigurationError if scikit-learn is not installed or an option is unknown.
     """
     try:
@@ -143,6 +163,12 @@ def to_sklearn(
         raise ConfigurationError(f"classes is {classes!r}: choose 'signs' or 'label'")
     encoder = SchemaEncoder(model.schema, unusable=unusable).fit(None)
     width = encoder.n_coordinates
+    if not model.scoring.has_classes:
+        from learner.value_pipelines import steps_of_values  # noqa: PLC0415  (scikit-learn is an extra)
+
+        if classes == "signs":
+            raise ConfigurationError("signs are of a label of two classes: leave classes='signs' out")
+        return ModelPipeline([("encode", encoder), *steps_of_values(model, width)])
     classifier = classifier_of(model.calibration, why_no_probability(model))
     scoring, theta = model.scoring, model.scoring.coefficients(model.theta)
     if classes == "signs" and scoring.codes != _SIGNS:
@@ -172,6 +198,8 @@ def to_original_units(model: ExportedModel) -> dict[str, Any]:
     A model with a feature map has `terms` instead (learner.pipelines); the format version is then 2. One of several
     classes has `scores`, each with its intercept and what features or terms add to it; the version is then 3.
 
+    One of a number, a count or a time has `prediction`, which says what the score says; the version is then 4.
+
     Raises ModelError if a weight per unit exceeds the range of a double, or knots coincide in the units of a column.
     """
     schema = model.schema
@@ -182,8 +210,8 @@ def to_original_units(model: ExportedModel) -> dict[str, Any]:
         "schema": schema.name,
         "schema_digest": schema.digest.hex(),
         "release_digest": model.release_digest.hex(),
-        "label": {**plain(schema.label), "names": list(model.scoring.texts)},
-        "probability": probability_of(model),
+        **_said(model),
+        "decision_in_words": model.decision_sentences,
         "texts": list(schema.texts),
         **(_linear(model) if model.feature_map is None else _mapped(model, model.feature_map)),
         "privacy": model.statement.to_dict(),
@@ -191,7 +219,17 @@ def to_original_units(model: ExportedModel) -> dict[str, Any]:
     }
 
 
+def _said(model: ExportedModel) -> dict[str, Any]:
+    """The label, and what scores say of it."""
+    label = plain(model.schema.label)
+    if not model.scoring.has_classes:
+        return {"label": label, "prediction": model.scoring.prediction(model)}
+    return {"label": {**label, "names": list(model.scoring.texts)}, "probability": probability_of(model)}
+
+
 def _version(model: ExportedModel) -> int:
+    if not model.scoring.has_classes:
+        return VALUES_FORMAT_VERSION
     if len(model.scoring.names) > 1:
         return SCORES_FORMAT_VERSION
     return FORMAT_VERSION if model.feature_map is None else TERMS_FORMAT_VERSION
@@ -204,7 +242,7 @@ def _linear(model: ExportedModel) -> dict[str, Any]:
     if len(each) == 1:
         ((intercept, adds),) = each
         merged = [{**feature, **effects} for feature, effects in zip(features, adds, strict=True)]
-        rules = _rules(model, "margin = intercept + the sum of what each feature adds", _LINEAR_RULES)
+        rules = _rules(model, f"{_name(model)} = intercept + the sum of what each feature adds", _LINEAR_RULES)
         return {"intercept": intercept, "features": merged, "rules": rules}
     summed = "a score = its intercept + the sum of what each feature adds, by `adds` in the order of `features`"
     return {
@@ -242,7 +280,7 @@ def _mapped(model: ExportedModel, feature_map: FeatureMap) -> dict[str, Any]:
     if len(each) == 1:
         ((intercept, weights),) = each
         merged = [{**term, "weight": weight} for term, weight in zip(terms, weights, strict=True)]
-        rules = _rules(model, "margin = intercept + the sum of weight * value over `terms`", RULES)
+        rules = _rules(model, f"{_name(model)} = intercept + the sum of weight * value over `terms`", RULES)
         return {"intercept": intercept, "features": features, "terms": merged, "rules": rules}
     summed = "a score = its intercept + the sum of weight * value over `terms`, by `weights` in their order"
     return {
@@ -258,7 +296,12 @@ def _mapped(model: ExportedModel, feature_map: FeatureMap) -> dict[str, Any]:
 
 def _rules(model: ExportedModel, summed: str, rules: Sequence[str]) -> list[str]:
     own = dict.fromkeys(rule for feature in model.schema.features for rule in feature.cell_rules)
-    return [f"{summed}; {model.scoring.decision}", *rules, *_CELL_RULES, *own, probability_rule(model)]
+    said = probability_rule(model) if model.scoring.has_classes else model.scoring.prediction_rule
+    return [f"{summed}; {model.scoring.decision}", *rules, *_CELL_RULES, *own, said]
+
+
+def _name(model: ExportedModel) -> str:
+    return "margin" if model.scoring.has_classes else "score"
 
 
 def _effects_of(feature: Feature, weights: dict[str, float]) -> dict[str, Any]:

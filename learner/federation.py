@@ -9,6 +9,7 @@ An `AnswerSource` provides the answers: a session over gRPC (learner.journal) or
 the same steps: it is planned, signed, accepted or refused by each party, charged, summed and opened.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
@@ -189,6 +190,7 @@ class Federation(LearningFederation):
         self.source, self.schema, self._terms = source, schema, terms
         self.answers: list[Answer] = []
         self._known: list[Answer] = []
+        self._budgets: list[BudgetedOracle] = []
 
     def __enter__(self) -> Self:
         return self
@@ -244,6 +246,7 @@ class Federation(LearningFederation):
         )
         # One learner sees the answers to all of them.
         training._known = held_back._known = self._known  # noqa: SLF001
+        training._budgets = held_back._budgets = self._budgets  # noqa: SLF001
         return training, held_back
 
     def with_journal(self, journal: Path) -> "Federation":
@@ -252,8 +255,18 @@ class Federation(LearningFederation):
         if made is None:
             raise ConfigurationError("a simulated federation keeps no journal: leave journal out")
         found = Federation(made(journal), self.schema, **self._terms)
-        found._known = self._known
+        found._known, found._budgets = self._known, self._budgets
         return found
+
+    def privacy(self, delta: Exact = Fraction(1, 10**6)) -> PrivacyStatement:
+        """The statement of the composition of all that this federation and its parts asked, for one record.
+
+        It counts what the statements of its budgets count, also the rest of one that was not used up. Raises
+        ConfigurationError before an answer, PlanError if the composition has no finite cost at this delta.
+        """
+        unanswered = [query for budget in self._budgets for query in budget.unanswered]
+        unspent = [rest for budget in self._budgets for rest in budget.unspent()]
+        return composed_statement(self.known, exact(delta, "delta"), unanswered=unanswered, unspent=unspent)
 
     @property
     def known(self) -> Sequence[Answer]:
@@ -276,7 +289,8 @@ class Federation(LearningFederation):
         same, together. The oracle answers only statistics then. Raises ConfigurationError if an argument is out of
         range.
         """
-        return BudgetedOracle(self, epsilon, delta, adaptive)
+        self._budgets.append(oracle := BudgetedOracle(self, epsilon, delta, adaptive))
+        return oracle
 
     def answer(self, plan: Plan) -> Answer:
         """Send a plan's query, store its answer and return it."""
@@ -289,6 +303,9 @@ class Federation(LearningFederation):
     def terms(self) -> Mapping[str, Any]:
         """Options of every request."""
         return self._terms
+
+
+_ALIKE = "statistics count all rows alike: the schema's weight counts in moments and gradients"
 
 
 @dataclass(frozen=True)
@@ -350,6 +367,8 @@ class BudgetedOracle(Inquiring):
             )
         self._federation, self._epsilon, self._delta = federation, epsilon, delta
         self._left, self._refused, self._refused_part = WHOLE, False, Fraction(0)
+        # What the weights of all rows add up to, in rows; 0 before moments.
+        self._weights = 0
         self.adaptive = Adaptive(adaptive) if isinstance(adaptive, int) else adaptive
         self._series: Series | None = None
         self._counted = 0
@@ -507,6 +526,8 @@ class BudgetedOracle(Inquiring):
         """The plan of a batch, checked against its tolerance, and how its answer is corrected."""
         if isinstance(predicates, str) or not isinstance(predicates, Sequence):
             raise ConfigurationError("a batch of predicates is a list: write [predicate], even for a single one")
+        if self.schema.weight is not None:
+            warnings.warn(_ALIKE, stacklevel=4)
         _check_open_interval("confidence", confidence)
         if tolerance is not None:
             _check_open_interval("tolerance", tolerance)
@@ -607,7 +628,9 @@ class BudgetedOracle(Inquiring):
         kind, bits = _kind(answer.query, expected), answer.query.encoding.fraction_bits
         rows = sum(answer.party_rows.values())
         parties, about = len(answer.party_rows), answer.query.held_back
-        return kind.moments(answer.integers, bits, rows=rows, parties=parties, held_back=about)
+        found = kind.moments(answer.integers, bits, rows=rows, parties=parties, held_back=about)
+        self._weights = found.rows
+        return found
 
     def gradient(
         self,
@@ -618,10 +641,12 @@ class BudgetedOracle(Inquiring):
         loss: LossName = "logistic",
         basis: Basis | None = None,
         feature_map: FeatureMap | None = None,
+        class_weights: tuple[int, ...] = (),
     ) -> GradientEstimate:
         """See dpcore.estimators.oracle.Oracle."""
         two_classes(self.schema.label, "a gradient at one classifier")
-        return self._gradient(theta, part, {"loss": loss, "clip": clip, "basis": basis, "feature_map": feature_map})
+        options = {"loss": loss, "clip": clip, "basis": basis, "feature_map": feature_map}
+        return self._gradient(theta, part, {**options, "class_weights": class_weights})
 
     def class_gradient(
         self,
@@ -631,10 +656,12 @@ class BudgetedOracle(Inquiring):
         part: Fraction = WHOLE,
         basis: Basis | None = None,
         feature_map: FeatureMap | None = None,
+        class_weights: tuple[int, ...] = (),
     ) -> GradientEstimate:
         """See dpcore.estimators.oracle.ClassOracle."""
         several_classes(self.schema.label, "a gradient for each class")
-        return self._gradient(theta.ravel(), part, {"clip": clip, "basis": basis, "feature_map": feature_map})
+        options = {"clip": clip, "basis": basis, "feature_map": feature_map, "class_weights": class_weights}
+        return self._gradient(theta.ravel(), part, options)
 
     def number_gradient(
         self,
@@ -665,15 +692,20 @@ class BudgetedOracle(Inquiring):
 
     def _gradient(self, theta: NDArray[np.float64], part: Fraction, options: Mapping[str, Any]) -> GradientEstimate:
         self._check_not_pure("gradients")
+        if self.schema.weight is not None and not self._weights:
+            raise ConfigurationError("the mean of weighted gradients needs the sum of weights: ask for moments first")
         point = tuple(map(float, theta))
         request = GradientRequest(self.schema, point, **{**self._options(part), **options})
         answer = self._answer(self._plan(request), part)
         kind, bits = _kind(answer.query, GradientQuery), answer.query.encoding.fraction_bits
         rows, parties = rows_about(answer), len(answer.party_rows)
+        if kind.weighted:
+            # The mean over as many rows as the weights add up to, as the moments have it.
+            rows = self._weights
         sigma = kind.shares.deviation(parties)
         return GradientEstimate(
             mean=kind.decode(answer.integers, bits) / rows,
-            deviation=float(np.ldexp(sigma, -kind.unit_bits(bits))) / rows,
+            deviation=sigma * kind.unit(bits) / rows,
             rows=rows,
         )
 
@@ -694,22 +726,22 @@ class BudgetedOracle(Inquiring):
         """
         if not self.answers and not self.unanswered:
             return None
-        return cost_of(self.answers, self._counted_at(), unanswered=self.unanswered, unspent=self._unspent())
+        return cost_of(self.answers, self._counted_at(), unanswered=self.unanswered, unspent=self.unspent())
 
     def statement(self) -> PrivacyStatement:
         """The statement of the composition of all queries, see `cost`. Raises ConfigurationError before an answer."""
-        return composed_statement(self.answers, self._counted_at(), unanswered=self.unanswered, unspent=self._unspent())
+        return composed_statement(self.answers, self._counted_at(), unanswered=self.unanswered, unspent=self.unspent())
 
-    def _unspent(self) -> CountedRelease | None:
-        """A release that uses the rest of the budget; None if nothing is left or a refusal ended the run.
+    def unspent(self) -> list[CountedRelease]:
+        """A release that uses the rest of the budget; none if nothing is left or a refusal ended the run.
 
-        Not None after a refusal that answers may have caused.
+        One after a refusal that answers may have caused.
         """
         rest = self._left + self._refused_part
         if not rest or self._refused or not self.answers:
-            return None
+            return []
         last = self.answers[-1]
-        return self._part(rest, last.query, last.party_rows)
+        return [self._part(rest, last.query, last.party_rows)]
 
     def _part(self, part: Fraction, like: Query, party_rows: Mapping[str, int]) -> CountedRelease:
         """A release that uses this part of the budget, for parties as in another query."""
@@ -771,7 +803,7 @@ class BudgetedOracle(Inquiring):
         """The error with the cost of all queries, if the lost one gets another attempt and the whole budget is used."""
         *before, waiting = [*self.unanswered, *self._federation.source.unanswered]
         again = Unanswered(waiting.query, waiting.attempts + 1)
-        rest = self._part(self._left, waiting.query, rows_of(self.answers, [waiting])) if self._left else None
+        rest = [self._part(self._left, waiting.query, rows_of(self.answers, [waiting]))] if self._left else []
         cost = cost_of(self.answers, self._counted_at(), unanswered=[*before, again], unspent=rest)
         return type(error)(error.text, waiting.attempts, cost, self._epsilon)
 
@@ -779,7 +811,7 @@ class BudgetedOracle(Inquiring):
         lost = [*self.unanswered, *self._federation.source.unanswered]
         if not (self.answers or lost):
             return "nothing was asked"
-        cost = cost_of(self.answers, self._counted_at(), unanswered=lost, unspent=self._unspent())
+        cost = cost_of(self.answers, self._counted_at(), unanswered=lost, unspent=self.unspent())
         count, attempts = len(self.answers), sum(query.attempts for query in lost)
         words = (
             f"{count or 'no'} answer{' was' if count == 1 else 's were'} released: in total "

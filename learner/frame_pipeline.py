@@ -1,7 +1,7 @@
 """Models as fitted scikit-learn pipelines of raw frames. Importing this needs scikit-learn.
 
 The steps are `encode` (SchemaEncoder), those of a feature map (learner.pipelines), and `classifier`, a logistic
-regression with the model's weights.
+regression with the model's weights; of labels without classes `regressor` (learner.value_pipelines).
 """
 
 from typing import Any, Literal, Self

@@ -1,8 +1,8 @@
 """Models of times to an event: hazard ratios in the units of the columns, and how good predictions are on a table."""
 
 import math
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,33 +11,26 @@ from dpcore.estimators.hazard_scores import brier_score, concordance
 from dpcore.numbers.fixed_point import Mask, Vector
 from dpcore.records.encoding import Change, changes, summed
 from dpcore.records.features import event_time
-from learner.model import Model
+from learner.measured_models import Ratio
 from learner.report.coefficients import effects
 from radobase.printing import amount
 from radobase.tables.tables import as_source, encoded_blocks, numbers_of, open_table
 
+if TYPE_CHECKING:
+    from learner.model import Model
+
 _LARGEST_LOG = 700.0
 
 
-@dataclass(frozen=True)
-class HazardRatio:
+class HazardRatio(Ratio):
     """How many times as large the hazard is after a change of a column."""
-
-    column: str
-    change: str
-    """In words, of the column's units."""
-    ratio: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
     def sentence(self) -> str:
         """For people."""
         return f"{self.column}, {self.change}: hazard ratio {self.ratio:.4g}"
 
 
-def ranked_ratios(model: Model) -> tuple[HazardRatio, ...]:
+def ranked_ratios(model: "Model") -> tuple[HazardRatio, ...]:
     """Those of each change of a column, the furthest from 1 first. Raises SchemaError for a label of another type."""
     event_time(model.schema.label, "a hazard ratio")
     # The first effect of a schema with a bias is the intercept, which is no ratio.
@@ -85,8 +78,11 @@ class HazardErrors:
         second = f"Brier score {self.brier:.4f} of survival to {self.horizon:g}"
         return [first, f"{second}; the best equal chance for all rows has {self.brier_of_equal:.4f}"]
 
+    def __str__(self) -> str:
+        return "\n".join(self.sentences())
 
-def hazard_errors(model: Model, path: Any) -> HazardErrors:
+
+def hazard_errors(model: "Model", path: Any) -> HazardErrors:
     """Compare a table's times with the predictions. A row whose time or event the schema does not know is left out.
 
     Raises DataError as radobase.tables.tables does, also if a column of the label is absent, or nothing to compare.

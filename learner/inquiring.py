@@ -8,6 +8,8 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from dpcore.accounting.local_response import LocalResponse
+from dpcore.declared import names_of
+from dpcore.errors import ConfigurationError
 from dpcore.estimators.oracle import WHOLE
 from dpcore.evaluation.descriptive.comparison import Compare
 from dpcore.evaluation.descriptive.correlation import Correlate
@@ -28,7 +30,9 @@ from dpcore.records.feature_map import FeatureMap
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from dpcore.statistics.accuracy import Estimates, SharedNoise
+from learner.model_views import Picture
 from learner.planning import Plan
+from learner.survival_picture import survival_plot
 from radobase.keywords import knows_keywords
 from radobase.presentation.notebook import fragment
 
@@ -117,10 +121,22 @@ class ShownResult(Result):
         """The same result."""
         return cls(**{field.name: getattr(result, field.name) for field in fields(result)})
 
+    def __repr__(self) -> str:
+        return self.text
+
+    def plot(self) -> Picture:
+        """The curves of survival, as a picture that notebooks show. Raises ConfigurationError for other inquiries."""
+        if (found := survival_plot(self)) is None:
+            raise ConfigurationError(
+                f"{self.inquiry} has no picture, or no curve was measured: survival has one; use to_pandas()"
+            )
+        return Picture(found[0])
+
     def _repr_html_(self) -> str:
         privacy = [] if self.privacy is None else self.privacy.short_sentences()
         tables = [(each.title, each.header, each.rows) for each in self.tables]
-        return fragment(self.inquiry, [*self.sentences, *privacy], tables)
+        drawn = survival_plot(self)
+        return fragment(self.inquiry, [*self.sentences, *privacy], tables, [] if drawn is None else [drawn[0]])
 
 
 class PlansInquiries(Protocol):
@@ -261,7 +277,7 @@ class InquiringFederation:
     @knows_keywords
     def describe(
         self,
-        columns: Sequence[str] = (),
+        columns: str | Sequence[str] = (),
         *,
         by: str | None = None,
         edges: Edges | None = None,
@@ -274,12 +290,12 @@ class InquiringFederation:
     ) -> Result:
         """Rows, missing cells, means, standard deviations, quantiles and shares of columns, also by group.
 
-        columns: empty for all. by: a column or a predicate. edges, cells, levels: see
+        columns: one or several, empty for all. by: a column or a predicate. edges, cells, levels: see
         `dpcore.evaluation.descriptive.description.Describe`.
         """
         asked = Describe(
-            columns=tuple(columns), by=by, edges=edges or {}, cells=cells, levels=tuple(levels), confidence=confidence,
-            together=together,
+            columns=names_of(columns), by=by, edges=edges or {}, cells=cells, levels=tuple(levels),
+            confidence=confidence, together=together,
         )  # fmt: skip
         return self.inquire(asked, epsilon=epsilon, delta=delta)
 
@@ -336,7 +352,7 @@ class InquiringFederation:
     @knows_keywords
     def correlate(
         self,
-        columns: Sequence[str] = (),
+        columns: str | Sequence[str] = (),
         *,
         components: int = 2,
         confidence: float = 0.95,
@@ -345,5 +361,5 @@ class InquiringFederation:
         delta: Exact = Fraction(1, 10**6),
     ) -> Result:
         """Correlations and principal components of numbers, booleans and the label; columns: empty for all of them."""
-        asked = Correlate(columns=tuple(columns), components=components, confidence=confidence, together=together)
+        asked = Correlate(columns=names_of(columns), components=components, confidence=confidence, together=together)
         return self.inquire(asked, epsilon=epsilon, delta=delta)

@@ -6,7 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from dpcore.declared import declarations
+from dpcore.declared import declarations, whole
 from dpcore.errors import ConfigurationError
 from dpcore.evaluation.measured_evaluation import MeasuredEvaluation, evaluate_numbers
 from dpcore.evaluation.options import EvaluationOptions
@@ -23,8 +23,10 @@ from wire.request_fields import USUAL_DELTA
 
 if TYPE_CHECKING:
     from dpcore.evaluation.class_evaluation import ClassEvaluation
+    from dpcore.evaluation.count_evaluation import CountEvaluation
     from dpcore.evaluation.descriptive.inquiry import Inquiry
     from dpcore.evaluation.evaluation import Evaluation
+    from dpcore.evaluation.event_evaluation import EventEvaluation
     from learner.federation import Federation
     from learner.inquiring import PlannedInquiry
     from learner.model import Model
@@ -85,7 +87,7 @@ class LearningFederation(InquiringFederation):
         if epsilon is None:
             raise ConfigurationError("a training asks the parties: give the epsilon of all its answers, epsilon=1")
         budget = exact(epsilon, "epsilon"), exact(delta, "delta")
-        chosen = options | ({} if rounds is None else {"rounds": rounds})
+        chosen, adaptive = options | ({} if rounds is None else {"rounds": rounds}), whole(adaptive)
         made, start, share = make_estimator(estimator, **chosen), None, _left_out(federation)
         if hold_back is not None:
             if federation.held_back is not None:
@@ -110,7 +112,7 @@ class LearningFederation(InquiringFederation):
         delta: Exact | None = None,
         adaptive: int | None = None,
         **options: Any,
-    ) -> "Evaluation | ClassEvaluation | MeasuredEvaluation":
+    ) -> "Evaluation | ClassEvaluation | MeasuredEvaluation | CountEvaluation | EventEvaluation":
         """The quality of a model on the parties' rows, as `rado learner evaluate` measures it.
 
         A model that was trained with rows held back is measured on these, any other on all rows. delta: by default 0,
@@ -128,8 +130,7 @@ class LearningFederation(InquiringFederation):
                 f"the model's schema {model.schema.name!r} is another one than the federation's "
                 f"{federation.schema.name!r}: evaluate it where its schema is shared"
             )
-        if model.schema.label.coding.is_measured:
-            check_explained(model)
+        if asks_moments(model):
             if options or adaptive is not None:
                 raise ConfigurationError(
                     "an evaluation of numbers is one query for moments: give epsilon and delta alone"
@@ -143,10 +144,13 @@ class LearningFederation(InquiringFederation):
             )
         if model.held_back is not None:
             federation = federation.hold_back(model.held_back)[1]
-        if model.schema.label.coding.is_measured:
+        if asks_moments(model):
             return evaluate_numbers(model.theta, federation.within(epsilon, USUAL_DELTA if delta is None else delta))
-        pieces = None if adaptive is None else Adaptive(adaptive, Way.SPLIT)
-        return model.scoring.evaluate(model, federation.within(epsilon, delta or Fraction(0), pieces), chosen)
+        pieces = None if adaptive is None else Adaptive(whole(adaptive), Way.SPLIT)
+        oracle = federation.within(epsilon, delta or Fraction(0), pieces)
+        found: Evaluation | ClassEvaluation | CountEvaluation | EventEvaluation
+        found = model.scoring.evaluate(model, oracle, chosen)
+        return found
 
     def plan(self, what: "Request | str", *values: Any, **options: Any) -> "Plan | PlannedInquiry":
         """What a question would cost, and how exact its answer would be; nothing is sent.
@@ -170,13 +174,9 @@ class LearningFederation(InquiringFederation):
         return federation.within(**budget).planned(*values, **options)
 
 
-def check_explained(model: "Model") -> None:
-    """Raise ConfigurationError if the error of a model of numbers or counts is no sum that can be asked for."""
-    if model.link == "log":
-        raise ConfigurationError(
-            "the explained deviance of counts is no sum that can be asked for: measure the model on a table of your "
-            "own, with `rado learner predict`"
-        )
+def asks_moments(model: "Model") -> bool:
+    """Whether the model is measured by one query for moments, because its scores are places of a number."""
+    return model.schema.label.coding.is_measured and model.link == "identity"
 
 
 def _left_out(federation: "Federation") -> Fraction | None:

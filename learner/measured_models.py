@@ -1,21 +1,63 @@
 """Models of labels that are numbers or counts, on a table: predictions in the label's units, and how good they are."""
 
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from dpcore.errors import DataError
+from dpcore.errors import DataError, SchemaError
 from dpcore.evaluation.measured_evaluation import deviance_explained, r_squared
 from dpcore.numbers.fixed_point import ONE, Vector
 from dpcore.records.coding import OFFSET_BITS
 from dpcore.records.encoding import Change, changes, summed
-from dpcore.records.features import measured
-from learner.model import Model
+from dpcore.records.features import Number, measured
+from learner.report.coefficients import effects
 from radobase.printing import amount
 from radobase.tables.tables import as_source, encoded_blocks, open_table
 
+if TYPE_CHECKING:
+    from learner.model import Model
+
 _WORDS = {"r2": "R^2", "deviance_explained": "explained deviance"}
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as large a prediction is after a change of a column."""
+
+    column: str
+    change: str
+    """In words, of the column's units."""
+    ratio: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    def sentence(self) -> str:
+        """For people."""
+        return f"{self.column}, {self.change}: {self.ratio:.4g} times"
+
+
+def is_of_ratios(model: "Model") -> bool:
+    """Whether equal steps of the score multiply a number or a count: logarithms are learned."""
+    steps = np.diff(model.values(np.array([0.0, 0.5, 1.0])))
+    return not bool(np.isclose(steps[0], steps[1]))
+
+
+def ratios_of(model: "Model") -> tuple[Ratio, ...]:
+    """Those of each change of a column, the furthest from 1 first. Raises SchemaError if effects add up instead."""
+    measured(model.schema.label, "a ratio of predictions")
+    if not is_of_ratios(model):
+        raise SchemaError(
+            f"what columns add to {model.schema.label.column!r} is no ratio: read summary(), or learn its logarithm"
+        )
+    at_zero = float(model.values(np.zeros(1))[0])
+    found = []
+    for column, words, row in effects(model.schema)[int(model.schema.bias) :]:
+        found.append(Ratio(column, words, float(model.values(np.array([row @ model.theta]))[0]) / at_zero))
+    return tuple(sorted(found, key=lambda each: -abs(math.log(each.ratio))))
 
 
 @dataclass(frozen=True)
@@ -45,17 +87,29 @@ class MeasuredErrors:
             f"{amount(self.compared, 'row')} with a label, of {self.rows}"
         )
 
+    def __str__(self) -> str:
+        return self.sentence()
 
-def measured_errors(model: Model, path: Any) -> MeasuredErrors:
-    """Compare a table's labels with the predictions. A row whose label the schema does not know is not compared.
 
-    Raises DataError as radobase.tables.tables does, also if there is no label column, or nothing to compare.
-    """
+@dataclass(frozen=True, eq=False)
+class _Compared:
+    """The rows of a table that have both a prediction and a label."""
+
+    rows: int
+    stored: Vector
+    """(compared,), labels as stored."""
+    exposures: Vector
+    scores: Vector
+    changes: tuple[Change, ...]
+
+
+def _compared(model: "Model", path: Any) -> _Compared:
+    """Raises DataError as radobase.tables.tables does, also if there is no label column, or nothing to compare."""
     label = measured(model.schema.label, "an error of numbers")
     lenient = replace(model.schema, label=label.lenient)
-    coding, rows, tallies = label.coding, 0, []
+    coding, rows, tallies, source = label.coding, 0, [], as_source(path)
     found: list[tuple[Vector, Vector, Vector]] = []
-    for block in encoded_blocks(as_source(path), lenient, label=True):
+    for block in encoded_blocks(source, lenient, label=True):
         assert block.labels is not None, "labels were asked for"
         rows += len(block.usable)
         tallies.append(block.tallies)
@@ -64,12 +118,74 @@ def measured_errors(model: Model, path: Any) -> MeasuredErrors:
         found.append((coding.values(labels).astype(np.float64), exposures, model.scores(block.x[block.usable])))
     stored, exposures, scores = (np.concatenate(part) for part in zip(*found, strict=True))
     if not len(stored):
-        raise DataError("no row has both a prediction and a label that the schema knows", file=open_table(path).path)
+        raise DataError("no row has both a prediction and a label that the schema knows", file=open_table(source).path)
+    return _Compared(rows, stored, exposures, scores, changes(lenient, summed(tallies), rows))
+
+
+def measured_errors(model: "Model", path: Any) -> MeasuredErrors:
+    """Compare a table's labels with the predictions. A row whose label the schema does not know is not compared.
+
+    Raises DataError as radobase.tables.tables does, also if there is no label column, or nothing to compare.
+    """
+    return _errors(model, _compared(model, path))
+
+
+def _errors(model: "Model", found: _Compared) -> MeasuredErrors:
+    label = measured(model.schema.label, "an error of numbers")
+    stored, scores, size = found.stored, found.scores, len(found.stored)
     predicted = model.values(scores)
-    report = changes(lenient, summed(tallies), rows)
-    if coding.kind == "count":
-        means = np.maximum(predicted * exposures if model.link == "log" else predicted, 1e-6)
-        explained, error = deviance_explained(stored, means, exposures), float(np.abs(means - stored).mean())
-        return MeasuredErrors(rows, len(stored), "deviance_explained", explained, error, report)
+    if label.coding.kind == "count":
+        means = np.maximum(predicted * found.exposures if model.link == "log" else predicted, 1e-6)
+        explained, error = deviance_explained(stored, means, found.exposures), float(np.abs(means - stored).mean())
+        return MeasuredErrors(found.rows, size, "deviance_explained", explained, error, found.changes)
     error = float(np.abs(predicted - label.in_units(stored / ONE)).mean())
-    return MeasuredErrors(rows, len(stored), "r2", r_squared(stored / ONE, scores), error, report)
+    return MeasuredErrors(found.rows, size, "r2", r_squared(stored / ONE, scores), error, found.changes)
+
+
+OWN_BINS = 10
+
+
+@dataclass(frozen=True)
+class ValueBin:
+    """Rows whose predictions are near one another."""
+
+    lower: float
+    """The least prediction."""
+    upper: float
+    rows: int
+    predicted: float
+    """The mean; of counts over their exposures, and of numbers on a scale of logarithms the geometric mean."""
+    observed: float
+    """The same of labels."""
+
+
+@dataclass(frozen=True)
+class MeasuredValues:
+    """How well a model predicts the labels of a table, as a whole and from low predictions to high ones."""
+
+    errors: MeasuredErrors
+    bins: tuple[ValueBin, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**self.errors.to_dict(), "bins": [asdict(each) for each in self.bins]}
+
+
+def measured_values(model: "Model", path: Any) -> MeasuredValues:
+    """`measured_errors` with the rows in bins of predictions. Raises as it does."""
+    found = _compared(model, path)
+    label = measured(model.schema.label, "an error of numbers")
+    is_rate, is_log = model.link == "log", isinstance(label, Number) and label.log
+    labels = found.stored if label.coding.kind == "count" else label.in_units(found.stored / ONE)
+    predicted, over = model.values(found.scores), found.exposures if is_rate else np.ones(len(labels))
+    bins = []
+    for part in np.array_split(np.argsort(predicted, kind="stable"), OWN_BINS):
+        if not len(part):
+            continue
+        own, weights = predicted[part], over[part]
+        if is_log:
+            means = float(np.exp(np.log(own).mean())), float(np.exp(np.log(labels[part]).mean()))
+        else:
+            means = float(own @ weights / weights.sum()), float(labels[part].sum() / weights.sum())
+        bins.append(ValueBin(float(own[0]), float(own[-1]), len(part), *means))
+    return MeasuredValues(_errors(model, found), tuple(bins))

@@ -22,8 +22,12 @@ from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import EventTime, Target, event_time, measured, two_classes
 from dpcore.records.schema import Schema
 from learner import export, model_views
+from learner.decisions import Threshold, decision_sentences, log_odds_offset, lowered, threshold_of
+from learner.hazard_models import HazardErrors, hazard_errors, ranked_ratios
+from learner.measured_models import MeasuredErrors, Ratio, measured_errors, ratios_of
 from learner.score_parts import Explanation, LinearScore, explain
-from learner.scoring import Scoring, scoring_of
+from learner.scoring import scoring_of
+from learner.scoring_base import Scoring
 from learner.uncertainty import (
     Calibration,
     ClassCalibration,
@@ -45,6 +49,7 @@ if TYPE_CHECKING:
 
     from dpcore.evaluation.class_evaluation import ClassEvaluation
     from dpcore.evaluation.evaluation import Evaluation
+    from dpcore.evaluation.thresholds import LeastCost
     from learner.federation import Federation
     from learner.frame_pipeline import Unusable
 
@@ -104,6 +109,11 @@ class Model:
     """The digest of the model that its training started from, 32 bytes; None if it started from nothing."""
     log_hazards: NDArray[np.float64] | None = field(default=None, repr=False)
     """(J,) of a time to an event, of each interval, of a record of zeros; None of every other label."""
+    class_weights: tuple[int, ...] = ()
+    """How much a record of each class counted in its training, beside the others, of two the negative one first; none
+    if all counted alike."""
+    threshold: Threshold | None = None
+    """By which its score was lowered, so that it decides at the least cost; None if it was not."""
 
     def __post_init__(self) -> None:
         theta = np.array(self.theta, dtype=np.float64)
@@ -122,6 +132,14 @@ class Model:
             raise ModelError(
                 f"the share of rows that was held back is {self.held_back}, not between 0 and 1; train again"
             )
+        if self.class_weights and (
+            len(self.class_weights) != (classes or 2)
+            or min(self.class_weights) < 1
+            or self.schema.label.coding.has_value
+        ):
+            raise ModelError(
+                f"class weights are {list(self.class_weights)}: a model has one from 1 up for each class; train again"
+            )
         theta.setflags(write=False)
         object.__setattr__(self, "theta", theta)
         object.__setattr__(self, "log_hazards", _checked_baseline(self.log_hazards, self.schema.label))
@@ -134,7 +152,7 @@ class Model:
     @property
     def scoring(self) -> Scoring:
         """What the scores say of the label."""
-        return scoring_of(self.schema.label)
+        return scoring_of(self.schema.label, is_rate=self.link == "log")
 
     @property
     def linear_scores(self) -> tuple[LinearScore, ...]:
@@ -168,6 +186,15 @@ class Model:
         """
         label = measured(self.schema.label, "a prediction in units")
         return np.exp(np.minimum(scores, _LARGEST_LOG)) if self.link == "log" else label.in_units(scores)
+
+    def predictions(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """`values` (rows,), or of a time to an event the mean up to the horizon. Raises SchemaError for classes."""
+        label = self.schema.label
+        return (
+            restricted_means(self.survival(scores), label.borders)
+            if isinstance(label, EventTime)
+            else self.values(scores)
+        )
 
     def survival(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """The chance to be without the event at each of the label's borders, (rows, J).
@@ -244,8 +271,29 @@ class Model:
         """What each column adds, in the columns' units, and the privacy statement, as text."""
         return model_views.summary_of(self)
 
+    def __repr__(self) -> str:
+        return f"<model of {model_views.title_of(self)}>"
+
     def _repr_html_(self) -> str:
         return model_views.html_of(self)
+
+    def ratios(self) -> tuple[Ratio, ...]:
+        """How many times as large a prediction is after each change of a column, the furthest from 1 first.
+
+        Of a time to an event they are ratios of hazards, of a count of rates, of a number whose logarithm is learned of
+        medians. Raises SchemaError for other labels, to whose scores columns add.
+        """
+        return ranked_ratios(self) if self.schema.label.coding.intervals else ratios_of(self)
+
+    def errors(self, data: Any) -> "Errors | MeasuredErrors | HazardErrors":
+        """How well it predicts the labels of a table that is at hand; nothing is asked, and nothing is private.
+
+        data: as of `predict`. Raises DataError if the label's column is absent, or nothing can be compared.
+        """
+        coding = self.schema.label.coding
+        if coding.intervals:
+            return hazard_errors(self, data)
+        return measured_errors(self, data) if coding.is_measured else count_errors(self, data)
 
     def plot(self) -> model_views.Picture:
         """What each column adds to the score, as a picture that notebooks show. Raises SchemaError without classes."""
@@ -270,6 +318,27 @@ class Model:
     def calibrated(self, evaluation: "Evaluation | ClassEvaluation") -> "Model":
         """This model with probabilities that are calibrated on an evaluation of it: `learner.uncertainty`."""
         return replace(self, calibration=calibrated_on(evaluation))
+
+    def at_threshold(self, found: "LeastCost") -> "Model":
+        """This model, which decides at the threshold of the least cost of an evaluation of it (learner.decisions).
+
+        Raises ModelError if there is no such threshold, ConfigurationError for a schema without a bias.
+        """
+        threshold = threshold_of(found, self.threshold)
+        by = threshold.score - (0.0 if self.threshold is None else self.threshold.score)
+        theta = lowered(self.theta, by, bias=self.schema.bias)
+        calibration = self.calibration.moved(-by) if isinstance(self.calibration, Calibration) else None
+        return replace(self, theta=theta, threshold=threshold, calibration=calibration)
+
+    @property
+    def log_odds_offset(self) -> float:
+        """What is added to a score of two classes before it can be log odds: learner.decisions."""
+        return log_odds_offset(self.class_weights, self.threshold)
+
+    @property
+    def decision_sentences(self) -> list[str]:
+        """What to know of its scores: class weights, and a threshold for a stated cost."""
+        return decision_sentences(self.class_weights, self.classes if self.class_weights else (), self.threshold)
 
     def to_sklearn(
         self, *, classes: Literal["label", "signs"] = "label", unusable: "Unusable" = "refuse"
@@ -331,6 +400,8 @@ class Model:
             **({"epochs": list(self.epochs)} if self.epochs else {}),
             **({} if self.started_from is None else {"started_from": self.started_from.hex()}),
             **({} if self.log_hazards is None else {"log_hazards": self.log_hazards.tolist()}),
+            **({"class_weights": list(self.class_weights)} if self.class_weights else {}),
+            **({} if self.threshold is None else {"threshold": self.threshold.to_dict()}),
         }
 
     @classmethod
@@ -353,6 +424,8 @@ class Model:
             epochs=tuple(map(str, content.get("epochs", ()))),
             started_from=bytes.fromhex(content["started_from"]) if "started_from" in content else None,
             log_hazards=np.array(content["log_hazards"], dtype=np.float64) if "log_hazards" in content else None,
+            class_weights=tuple(map(int, content.get("class_weights", ()))),
+            threshold=Threshold.from_dict(content["threshold"]) if "threshold" in content else None,
         )
         if names != model.names:
             raise ModelError("theta's coordinates differ from those of the schema and the map; train it again")
@@ -433,6 +506,9 @@ class Errors:
         left = self.rows - self.compared
         found = f"wrong on {100 * self.rate:.2f} % of {amount(self.compared, 'row')} with a label, {self.wrong} of them"
         return f"{found}; {left} others have no label that the schema knows, or no prediction" if left else found
+
+    def __str__(self) -> str:
+        return self.sentence()
 
 
 def count_errors(model: Model, path: Any) -> Errors:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ModelError
+from learner.measured_models import is_of_ratios
 from learner.report.coefficients import APPROXIMATE, CONFIDENCE, coefficients, effects
 from learner.report.pictures import drawn_sheet, usual
 from learner.shapes import every_shapes
@@ -58,21 +59,23 @@ def picture_of(model: "Model") -> Picture:
     return Picture(drawn_sheet(usual(every_shapes(model))))
 
 
-def _title(model: "Model") -> str:
+def title_of(model: "Model") -> str:
+    """What it is, in a line."""
     return f"{model.estimator}, for the label {model.schema.label.column!r} of schema {model.schema.name!r}"
 
 
 def summary_of(model: "Model") -> str:
     """What a model is and says, and the privacy statement, as text."""
-    lines = [_title(model)]
+    lines = [title_of(model)]
     for title, header, rows in _tables(model):
         lines += ["", title, *columns(header, rows, right=range(len(header) - len(header[2:]), len(header)))]
-    return "\n".join([*lines, "", *model.statement.sentences()])
+    return "\n".join([*lines, *model.decision_sentences, "", *model.statement.sentences()])
 
 
 def html_of(model: "Model") -> str:
     """The summary, for a notebook."""
-    return fragment(_title(model), model.statement.short_sentences(), _tables(model))
+    said = [*model.decision_sentences, *model.statement.short_sentences()]
+    return fragment(title_of(model), said, _tables(model))
 
 
 def _tables(model: "Model") -> list[Shown]:
@@ -111,16 +114,15 @@ def _interval(ends: tuple[float, float] | None, measurable: bool | None) -> str:
 
 
 def _of_number(model: "Model") -> Shown:
-    """What columns add to a prediction in units; where these are no sum, to the score that it is made of."""
-    # Equal steps of the score are equal steps of the prediction, unless logarithms are learned.
-    steps = np.diff(model.values(np.array([0.0, 0.5, 1.0])))
-    in_units = bool(np.isclose(steps[0], steps[1]))
+    """What columns add to a prediction, in units; by what they multiply it, where logarithms are learned."""
+    multiplies, start = is_of_ratios(model), float(model.values(np.zeros(1))[0])
     rows = []
     for name, change, weights in effects(model.schema):
-        value = float(weights @ model.theta)
-        if in_units:
-            start = 0.0 if name == "intercept" else float(model.values(np.zeros(1))[0])
-            value = float(model.values(np.array([value]))[0]) - start
-        rows.append((name, change, f"{value:+.4g}"))
-    of = "the prediction" if in_units else "the score"
-    return f"What columns add to {of}", ("column", "change", "adds"), rows
+        value = float(model.values(np.array([weights @ model.theta]))[0])
+        if name == "intercept":
+            rows.append((name, change, f"{value:.4g}" if multiplies else f"{value:+.4g}"))
+        else:
+            rows.append((name, change, f"{value / start:.4g} times" if multiplies else f"{value - start:+.4g}"))
+    if multiplies:
+        return "By what columns multiply the prediction", ("column", "change", "prediction"), rows
+    return "What columns add to the prediction", ("column", "change", "adds"), rows

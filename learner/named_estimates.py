@@ -56,19 +56,22 @@ class NamedEstimates(Estimates):
             "privacy": None if self.privacy is None else self.privacy.to_dict(),
         }
 
-    def to_pandas(self) -> Any:
-        """A data frame with a row for each name: estimate, lower, upper.
+    def to_columns(self) -> dict[str, list[Any]]:
+        """predicate, estimate, lower, upper: a list for each, for data frames and R's as.data.frame.
 
         The ends are the estimate less and plus the tolerance, so all intervals hold together with the confidence.
-        Raises ConfigurationError if pandas is not installed.
         """
+        ends = {"lower": self.values - self.tolerance, "upper": self.values + self.tolerance}
+        figures = {"estimate": self.values, **ends}
+        return {"predicate": list(self.names), **{name: values.tolist() for name, values in figures.items()}}
+
+    def to_pandas(self) -> Any:
+        """A data frame of `to_columns`, indexed by the names. Raises ConfigurationError if pandas is not installed."""
         try:
             pandas = import_module("pandas")  # slow, and few need it
         except ImportError as error:
-            raise ConfigurationError("pandas is not installed: install it, or use to_dict()") from error
-        width = self.tolerance
-        content = {"estimate": self.values, "lower": self.values - width, "upper": self.values + width}
-        return pandas.DataFrame(content, index=pandas.Index(self.names, name="predicate"))
+            raise ConfigurationError("pandas is not installed: install it, or use to_columns()") from error
+        return pandas.DataFrame(self.to_columns()).set_index("predicate")
 
     def sentences(self) -> list[str]:
         """What the figures hold for, and what the answer reveals."""
@@ -81,6 +84,8 @@ class NamedEstimates(Estimates):
     def __str__(self) -> str:
         each = [f"{name}: {value:.4f}" for name, value in zip(self.names, self.values.tolist(), strict=True)]
         return "\n".join([*each, *self.sentences()])
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         width = upper(self.tolerance, 4)

@@ -25,7 +25,7 @@ from radobase.printing import amount, json_text
 from wire.binding import Binding, OpeningSecret
 from wire.envelopes import KEY_BYTES, Envelope, sha256
 from wire.query import MAX_QUERY_BYTES, OWN_FEATURES, Feature, PaillierKey, Query, features_of, setting_of
-from wire.query_kinds import AnyKind, has_class_products
+from wire.query_kinds import AnyKind, has_class_products, has_class_weights
 from wire.roster import Member, Roster
 
 PERSON_WORDS = (
@@ -191,6 +191,7 @@ def plan_query(
     features = [Feature.QUESTION] * question + [Feature.COHORT_NOISE] * (kind.cohorts is not None)
     features += [Feature.CLASS_PRODUCTS] * has_class_products(kind)
     features += [Feature.PERSONS] * (kind.persons is not None)
+    features += [Feature.CLASS_WEIGHTS] * has_class_weights(kind)
     if request.epoch is not None and not kind.takes_parts:
         # What they state is about all rows, and this kind's cost depends on how many there are.
         stated = ()

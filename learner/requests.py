@@ -169,6 +169,7 @@ class RadosRequest(ReleaseFields, Terms):
                 f"design {self.design_name!r} is not known, or has no rados; choose one of {known}"
             )
         super().__post_init__()
+        check_unweighted(self.schema, "rados")
         choices = ", ".join(self.schema.boolean_coordinates) or "none; declare a boolean or threshold feature"
         check_options(self.design_name, given_options(self), hints={"sensitive": f"; those of the schema: {choices}"})
 
@@ -310,7 +311,7 @@ class MomentsRequest(MomentsFields, NoisyTerms):
         if label.coding != SIGNS and self.norm_bound is None and self.epsilon >= LITTLE_NOISE:
             clip = Clip(longest_norm(self.schema) if self.feature_map is None else clip.norm_bound, self.schema.bias)
         multiplier = edge_multiplier(clip.norm_bound, self.noise_fraction_bits, self.edge_weight)
-        least = MomentsQuery(clip, multiplier, SMALLEST_SHARE_SIGMA)
+        least = MomentsQuery(clip, multiplier, SMALLEST_SHARE_SIGMA, weighted=self.schema.weight is not None)
         if label.classes:
             least = ClassMomentsQuery.of(least, label, products_of_each_class=self.products_of_each_class)
         elif label.coding.has_value:
@@ -330,6 +331,11 @@ class StatisticRequest(NoisyTerms):
     Gaussian noise for this batch; a part below 1 always uses Gaussian noise."""
     local: bool = False
     """Each record's answers are flipped at its party instead, and `part` is a fraction of epsilon."""
+
+    def __post_init__(self) -> None:
+        # Statistics are shares of rows, which count alike: the query is about the schema without its weight.
+        object.__setattr__(self, "schema", self.schema.unweighted)
+        super().__post_init__()
 
     @property
     def usual_fraction_bits(self) -> int:
@@ -375,6 +381,8 @@ class GradientRequest(NoisyTerms):
     """See dpcore.queries.gradient; theta is then in its coordinates."""
     interval_weight: int = 1
     """Of proportional hazards: dpcore.queries.hazard_gradient."""
+    class_weights: tuple[int, ...] = ()
+    """Of labels of classes: dpcore.queries.gradient."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -401,14 +409,16 @@ class GradientRequest(NoisyTerms):
         theta = tuple(round(value * (1 << THETA_BITS)) for value in self.theta)
         fields = (self.loss, theta, self.clip, SMALLEST_SHARE_SIGMA, self.basis)
         coding = self.schema.label.coding
+        least: GradientQuery
         if coding.classes:
-            return self.calibrated(ClassGradientQuery(*fields, coding.classes), honest_parties)
-        if coding.is_measured:
-            return self.calibrated(NumberGradientQuery(*fields, coding), honest_parties)
-        if coding.intervals:
-            hazards = HazardGradientQuery(*fields, coding.intervals, self.interval_weight)
-            return self.calibrated(hazards, honest_parties)
-        return self.calibrated(GradientQuery(*fields), honest_parties)
+            least = ClassGradientQuery(*fields, coding.classes, class_weights=self.class_weights)
+        elif coding.is_measured:
+            least = NumberGradientQuery(*fields, coding)
+        elif coding.intervals:
+            least = HazardGradientQuery(*fields, coding.intervals, self.interval_weight)
+        else:
+            least = GradientQuery(*fields, class_weights=self.class_weights)
+        return self.calibrated(replace(least, weighted=self.schema.weight is not None), honest_parties)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -421,6 +431,10 @@ class ChosenRequest(Terms):
 
     epsilon: Annotated[Fraction, Option("Total epsilon, if other parties collude.", above=0)]
     norm_bound: Annotated[Fraction | None, Option("R, the clipping norm of records.", above=0)] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_unweighted(self.schema, "a choice between moments and rados")
 
     @property
     def usual_fraction_bits(self) -> int:
@@ -473,6 +487,15 @@ class ChosenRequest(Terms):
 
 
 Request = RadosRequest | MomentsRequest | ChosenRequest | StatisticRequest | GradientRequest
+
+
+def check_unweighted(schema: Schema, what: str) -> None:
+    """Raise ConfigurationError if the schema has a weight, which `what`, a plural or singular subject, cannot count."""
+    if schema.weight is not None:
+        raise ConfigurationError(
+            f"{what} cannot count rows by the weight {schema.weight.column!r}: choose the design moments or the "
+            "estimator newton, or a schema file without [weight]"
+        )
 
 
 def release_request(

@@ -385,7 +385,8 @@ class Explanation:
 
     score: float
     label: int
-    """+1, -1, or 0 without a prediction; of several classes the code that is predicted, or -1 without one."""
+    """+1, -1, or 0 without a prediction; of several classes the code that is predicted, or -1 without one; of labels
+    without classes 1, or 0 without one."""
     intercept: float
     contributions: tuple[Contribution, ...]
     """The largest first."""
@@ -395,6 +396,8 @@ class Explanation:
     """What the schema's policies changed in the row."""
     of: str = ""
     """What the score speaks for: the positive class, or one of several."""
+    value: float | None = None
+    """The prediction of a number, a count or a time, as `Model.predict` has it; None of classes, and without one."""
     scores: tuple[tuple[str, float], ...] = ()
     """All scores of the row by what they speak for, of several classes beside their average."""
 
@@ -425,7 +428,11 @@ def explain(model: "Model", row: Mapping[str, Any], of: str | None = None) -> Ex
     rows = read_rows(ArrowTable(table, "the row"), model.schema)
     x = rows.x
     found = changes(model.schema, rows.tallies, 1)
-    label = int(scoring.predicted(model.scores(x))[0]) if rows.usable[0] else scoring.undecided
+    label, prediction = scoring.undecided, None
+    if rows.usable[0] and scoring.has_classes:
+        label = int(scoring.predicted(model.scores(x))[0])
+    elif rows.usable[0]:
+        label, prediction = 1, float(model.predictions(model.scores(x))[0])
     if of is None and len(scoring.names) > 1 and rows.usable[0]:
         place = scoring.codes.index(label)
     scores = model.linear_scores
@@ -442,4 +449,4 @@ def explain(model: "Model", row: Mapping[str, Any], of: str | None = None) -> Ex
     values = tuple((each.name, float((coordinates @ each.theta)[0])) for each in scores)
     ranked = sorted(adds.items(), key=lambda each: -abs(each[1]))
     contributions = tuple(Contribution(*each) for each in ranked)
-    return Explanation(values[place][1], label, intercept, contributions, "", found, score.name, values)
+    return Explanation(values[place][1], label, intercept, contributions, "", found, score.name, prediction, values)

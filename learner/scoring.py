@@ -3,8 +3,7 @@
     two classes       one score; above 0 it says the positive class. Its logistic link is 1 / (1 + exp(-score)).
     several classes   a score for each class; the largest says the class. The link is their softmax.
 
-A number, a count and a time to an event have none: what their scores say is `Model.values` and `Model.survival`, and
-how good that is learner.measured_models and learner.hazard_models.
+A number, a count and a time to an event have no classes: learner.value_scoring.
 
 Models, reports, exports and commands ask the scoring and no type. A new type of label adds a class and an entry in
 `_OF_TYPE`.
@@ -13,7 +12,6 @@ Models, reports, exports and commands ask the scoring and no type. A new type of
 what columns add to them is shown with weights whose average over the classes is 0 (`Scoring.relative`).
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,9 +19,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.errors import ConfigurationError, SchemaError
-from dpcore.records.features import Classes, Label, Target, nearest
+from dpcore.errors import ConfigurationError
+from dpcore.records.features import Classes, Label, Target
 from learner.estimators import LOG_ODDS, LOG_ODDS_OF_CLASSES
+from learner.scoring_base import Floats, Scoring
+from learner.value_scoring import value_scoring_of
 
 if TYPE_CHECKING:
     from dpcore.estimators.oracle import StatisticOracle
@@ -32,110 +32,6 @@ if TYPE_CHECKING:
     from dpcore.evaluation.options import EvaluationOptions
     from dpcore.predicates.expressions import Predicate
     from learner.model import Errors, Model
-
-Floats = NDArray[np.float64]
-
-
-class Scoring(ABC):
-    """What other modules ask of a model's scores, whatever its label."""
-
-    label: Target
-    undecided: ClassVar[int]
-    """The code of a row without a prediction."""
-    link: ClassVar[str]
-    """The name of the link in an exported model."""
-    link_in_words: ClassVar[str]
-    link_rule: ClassVar[str]
-    """The link, as an exported model states it."""
-    decision: ClassVar[str]
-    """How scores decide, as an exported model states it."""
-    log_odds: ClassVar[Mapping[str, str]]
-    """Estimators whose scores the link makes probabilities of, with the assumption."""
-
-    @property
-    @abstractmethod
-    def names(self) -> tuple[str, ...]:
-        """What each score speaks for."""
-
-    @property
-    @abstractmethod
-    def texts(self) -> tuple[str, ...]:
-        """What can be predicted: probabilities are in this order."""
-
-    @property
-    @abstractmethod
-    def rule(self) -> str:
-        """How scores decide, after "a model that adds up what each column contributes"."""
-
-    @property
-    @abstractmethod
-    def codes(self) -> tuple[int, ...]:
-        """The codes of `texts`."""
-
-    @abstractmethod
-    def predicted(self, scores: Floats) -> NDArray[np.int8]:
-        """The codes (rows,) that scores say."""
-
-    @abstractmethod
-    def by_link(self, scores: Floats) -> Floats:
-        """The link's probabilities: (rows,) of the positive class, or (rows, k)."""
-
-    @abstractmethod
-    def of_each(self, probabilities: Floats) -> Floats:
-        """Probabilities as models give them, for each of `texts`: (rows, texts)."""
-
-    @abstractmethod
-    def relative(self, theta: Floats) -> Floats:
-        """A row of weights for each score, (scores, d): beside the average, as the module says."""
-
-    @abstractmethod
-    def coefficients(self, theta: Floats) -> Floats:
-        """The rows that a logistic regression of scikit-learn has: one for two classes, whatever the label's type."""
-
-    @property
-    @abstractmethod
-    def columns(self) -> tuple[str, ...]:
-        """Of a row's line in a file of scores."""
-
-    @abstractmethod
-    def cells(self, scores: Any, code: int, chances: Any) -> tuple[Any, ...]:
-        """That line, for scores and a code as `predict` gives them. chances: None if the model has none."""
-
-    @abstractmethod
-    def counted(self, codes: NDArray[np.int8]) -> tuple[dict[str, Any], str]:
-        """How many rows are predicted to be what: for JSON, and in words."""
-
-    @abstractmethod
-    def errors_by_class(self, errors: "Errors") -> tuple[dict[str, Any], tuple[str, ...]]:
-        """What a confusion matrix adds to a count of errors: for JSON, and in words."""
-
-    @abstractmethod
-    def check_evaluation(self, options: "EvaluationOptions") -> None:
-        """Raise ConfigurationError, before anything is asked, if an option has no meaning for this label."""
-
-    @abstractmethod
-    def evaluate(
-        self, model: "Model", oracle: "StatisticOracle", options: "EvaluationOptions", *, unseen: bool | None = None
-    ) -> "Evaluation | ClassEvaluation":
-        """Measure the model: dpcore.evaluation. Raises what its function for this label raises."""
-
-    @abstractmethod
-    def batches(self, model: "Model", options: "EvaluationOptions") -> tuple["PlannedBatch", ...]:
-        """What `evaluate` asks for."""
-
-    @abstractmethod
-    def is_right(self, model: "Model") -> "Predicate":
-        """Whether the model's prediction is the label."""
-
-    def place_of(self, name: str) -> int:
-        """The place of the score that speaks for this. Raises ConfigurationError if none does."""
-        if name not in self.names:
-            raise ConfigurationError(f"the model has no score for {name!r}; {nearest(name, self.names)}")
-        return self.names.index(name)
-
-    def text_of(self, code: int) -> str:
-        """The text of a code that is predicted."""
-        return self.texts[self.codes.index(code)]
 
 
 @dataclass(frozen=True)
@@ -214,7 +110,8 @@ class OneScore(Scoring):
         """Error, rates, calibration and ROC."""
         from dpcore.evaluation.evaluation import evaluate  # noqa: PLC0415  (slow to import)
 
-        return evaluate(model.theta, oracle, options, unseen=unseen, feature_map=model.feature_map)
+        offset = model.log_odds_offset
+        return evaluate(model.theta, oracle, options, unseen=unseen, feature_map=model.feature_map, offset=offset)
 
     def is_right(self, model: "Model") -> "Predicate":
         """The sign of the score is the label's."""
@@ -312,7 +209,7 @@ class ScoreOfEachClass(Scoring):
         """Bins of one score have none."""
         from dpcore.declared import first_changed  # noqa: PLC0415  (needed only here)
 
-        if odd := first_changed(options, ("bins", "scale", "edges_part")):
+        if odd := first_changed(options, ("bins", "scale", "edges_part", "cost")):
             raise ConfigurationError(
                 f"{odd} is about bins of the one score of two classes: leave it out for a label of {self.label.words}"
             )
@@ -348,20 +245,10 @@ class ScoreOfEachClass(Scoring):
 _OF_TYPE: Mapping[str, type[OneScore | ScoreOfEachClass]] = {Label.type: OneScore, Classes.type: ScoreOfEachClass}
 
 
-def scoring_of(label: Target) -> Scoring:
-    """What scores say of this label. Raises SchemaError for a type that has no scoring yet."""
-    if label.coding.intervals:
-        raise SchemaError(
-            f"{label.column!r} is {label.words}: its models say how hazards differ and survival, and no class. They "
-            "have no probabilities of classes, shapes, exports, reports or evaluation on the parties' rows; `rado "
-            "learner predict` says survival, and measures it on a table of your own"
-        )
-    if label.type not in _OF_TYPE:
-        raise SchemaError(
-            f"models of {label.column!r}, a label of {label.words}, are kept with their weights: what scores say is "
-            "not computed, so there is no prediction, report or export of them yet"
-        )
-    return _OF_TYPE[label.type](label)  # type: ignore[arg-type]  # the class of the label's own type
+def scoring_of(label: Target, *, is_rate: bool = True) -> Scoring:
+    """What scores say of this label. is_rate: of a count, whether they are logarithms of rates."""
+    found = value_scoring_of(label, is_rate=is_rate)
+    return _OF_TYPE[label.type](label) if found is None else found  # type: ignore[arg-type]  # of the label's own type
 
 
 def by_score(found: Mapping[str, Any]) -> Any:

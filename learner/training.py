@@ -22,12 +22,13 @@ from dpcore.records.features import several_classes, two_classes
 from dpcore.records.held_back import Part
 from dpcore.records.schema import Schema
 from learner.epoch_releases import EpochReleases
-from learner.estimators import FROM_RELEASES, class_of, make_estimator, refused_by_name
+from learner.estimators import COUNT_WEIGHTS, FROM_RELEASES, class_of, make_estimator, refused_by_name
 from learner.model import Model
 from learner.release import Release
+from learner.requests import check_unweighted
 from learner.uncertainty import MOST_COORDINATES
 from learner.warm_start import epochs_of, load_start, started
-from radobase.options import named_options, training_part
+from radobase.options import estimator_options, training_part
 from wire.query import Query
 from wire.request_fields import AskedTerms, TrainOptions
 
@@ -77,6 +78,8 @@ def check_learns(estimator_name: str, schema: Schema) -> None:
     """Raise ConfigurationError, before anything is asked, if the estimator does not learn the schema's label."""
     if (sentence := refused_by_name(estimator_name, schema.label)) is not None:
         raise ConfigurationError(sentence)
+    if estimator_name not in COUNT_WEIGHTS:
+        check_unweighted(schema, f"{estimator_name}, which asks statistics,")
 
 
 def model_of(estimator: Any, release: Sample, estimator_name: str) -> Model:
@@ -162,6 +165,7 @@ def model_of_answers(
         _covariance_of(estimator),
         epochs=epochs_of([answer.query for answer in oracle.answers]),
         log_hazards=getattr(estimator, "log_hazards_", None),
+        class_weights=getattr(estimator, "class_weights_", ()),
     )
     return model if start is None else started(model, start)
 
@@ -233,7 +237,7 @@ class AskedTraining:
         Raises ConfigurationError or PlanError, and as `learner.warm_start.load_start`.
         """
         check_learns(name, schema)
-        chosen = named_options(options.option) | ({} if options.rounds is None else {"rounds": options.rounds})
+        chosen = estimator_options(options.option, rounds=options.rounds, class_weight=options.class_weight)
         terms = {**values_of(options, AskedTerms), "held_back": training_part(options.hold_back)}
         estimator, budget, start = make_estimator(name, **chosen), options.budget(name), None
         if options.start_from is not None:

@@ -24,7 +24,8 @@ from dpcore.errors import ModelError, ShapeError
 from dpcore.estimators.errors_of_weights import MEASURABLE, PRIOR_DEVIATION
 from dpcore.records.schema import Schema
 from learner.estimators import OTHER_SCORES
-from learner.scoring import OneScore, ScoreOfEachClass, Scoring
+from learner.scoring import OneScore, ScoreOfEachClass
+from learner.scoring_base import Scoring
 
 if TYPE_CHECKING:
     from dpcore.evaluation.class_evaluation import ClassEvaluation
@@ -105,6 +106,10 @@ class Calibration:
     def of_scores(self, scores: Floats) -> Floats:
         """The probability of each score; NaN stays NaN."""
         return np.asarray(np.interp(scores, self.scores, self.probabilities))
+
+    def moved(self, by: float) -> Self:
+        """The same map of scores that are larger by this."""
+        return type(self)(self.scores + by, self.probabilities, self.words)
 
     def of_margins(self, margins: Floats) -> Floats:
         """The same for both classes, (rows, 2), from the margins of a scikit-learn classifier."""
@@ -246,16 +251,30 @@ class Scored(Protocol):
         """What the scores say."""
         ...
 
+    @property
+    def log_odds_offset(self) -> float:
+        """What is added to scores before they can be log odds."""
+        ...
+
 
 def why_no_probability(model: Scored) -> str | None:
     """Why the model has scores and no probabilities, and what to do; None if it has some."""
     if model.calibration is not None:
         return None
+    if not model.scoring.has_classes:
+        label = model.schema.label
+        return f"{label.column!r} is {label.words}: a model of it has predictions and no probabilities of classes"
     log_odds = model.scoring.log_odds
-    if model.estimator in log_odds and (model.schema.bias or model.estimator != "moments-discriminant"):
+    if (
+        model.log_odds_offset == 0.0
+        and model.estimator in log_odds
+        and (model.schema.bias or model.estimator != "moments-discriminant")
+    ):
         return None
     why = OTHER_SCORES.get(model.estimator, "nothing is known about its scores")
-    if model.estimator in log_odds:
+    if model.estimator in log_odds and model.log_odds_offset:
+        why = "its score was lowered by a threshold"
+    elif model.estimator in log_odds:
         why = "its schema has no bias, so its scores are those of least squares"
     return (
         f"a model of {model.estimator} has scores and no probabilities: {why}. To calibrate it on the parties' rows, "

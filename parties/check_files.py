@@ -11,7 +11,7 @@ from typing import Any, Final
 from dpcore.accounting.dp_feat import dp_feat_range
 from dpcore.errors import PlanError, RadofedError
 from dpcore.numbers.rationals import upper_digits
-from dpcore.records.schema import Schema, differences
+from dpcore.records.shared_schema import SharedSchema, schema_words, shared_differences
 from parties.approval.decision_files import DecisionFiles
 from parties.approval.decisions import is_user
 from parties.client import CoordinatorClient, Served
@@ -31,7 +31,7 @@ from radobase.failure import in_words
 from radobase.local_status import NotRunningError, read_status
 from radobase.printing import amount, local_time
 from radobase.reading import ExposedKeyError, check_private
-from radobase.schema_files import load_schema
+from radobase.schema_files import load_shared
 from radobase.tables.recoding import Recode
 from wire.envelopes import SigningKey, fingerprint, load_public_key, spoken
 from wire.errors import CATALOGUE, Code, WireError
@@ -79,7 +79,7 @@ class Run:
     findings: list[Finding] = field(default_factory=list)
     config: PartyConfig = field(init=False)
     policy: Policy = field(init=False)
-    schema: Schema = field(init=False)
+    schema: SharedSchema = field(init=False)
     recode: Recode | None = field(init=False)
     signing_key: SigningKey = field(init=False)
     federation_key: bytes = field(init=False)
@@ -198,14 +198,15 @@ def _advice_on_approval(policy: Policy) -> str:
 
 
 def _schema(run: Run) -> None:
-    run.schema = load_schema(run.config.schema_file)
-    words = f"{run.schema.name!r}, {run.schema.d} coordinates, digest {run.schema.digest.hex()}"
+    run.schema = load_shared(run.config.schema_file)
+    words = schema_words(run.schema)
     run.add("schema", words, advice_on_refusing(run.schema))
 
 
 def compare_schemas(run: Run, other: Path) -> None:
     """Compare the party's schema with another file."""
-    found = [f"{d.field}: here {d.mine}, there {d.theirs}" for d in differences(run.schema, load_schema(other))]
+    differing = shared_differences(run.schema, load_shared(other))
+    found = [f"{d.field}: here {d.mine}, there {d.theirs}" for d in differing]
     if found:
         raise CheckFailedError("; ".join(found), f"Agree on one schema file; this one differs from {other}.")
     run.add("schema-against", f"the same as {other}")

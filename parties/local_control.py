@@ -302,8 +302,8 @@ class DataReloads:
             return {
                 "rows": report.rows,
                 "zero_vectors": report.zero_vectors,
-                "changes": [change.to_dict() for change in report.changes[:MOST_STATED]],
-                "changes_in_all": len(report.changes),
+                "changes": [change.to_dict() for change in report.all_changes[:MOST_STATED]],
+                "changes_in_all": len(report.all_changes),
                 "recoded": dict(report.recoded),
                 "digest": self._held.digest,
                 "loaded_at_unix_s": self._held.loaded_unix_s,

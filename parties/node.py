@@ -253,6 +253,7 @@ class PartyNode:
                 held.digest,
                 held.dataset.epochs,
                 held.name,
+                held.dataset.others,
             ),
             attempts=self._attempts,
             spools=spools,
@@ -311,6 +312,7 @@ class PartyNode:
                 data_digest=held.digest,
                 load=held.name,
                 epochs=dataset.epochs,
+                others=dataset.others,
             )
         )
         self._compare_rows()
@@ -352,6 +354,7 @@ class PartyNode:
             "unverified": self._shown.unverified.status(),
             "rows": self._lifecycle.party.records.rows,
             "usable_rows": self._row_guard.counts.usable,
+            "usable_by_label": dict(self._row_guard.counts.by_label or {}),
             "changed_cells": dict(self._row_guard.counts.changed or {}),
             "rows_not_accepted": {reason.value: sentence for reason, sentence in self._row_faults().items()},
             "data": self.data.status(),

@@ -356,7 +356,8 @@ def _queries(run: Run) -> None:
             wrong.append(f"{name} cannot be opened: {said}")
             fixes.append(hint)
             continue
-        found = [f"{d.field}: here {d.mine}, there {d.theirs}" for d in differences(run.schema, query.schema)]
+        differing = differences(run.schema.nearest_to(query.schema), query.schema)
+        found = [f"{d.field}: here {d.mine}, there {d.theirs}" for d in differing]
         if found:
             wrong.append(f"{name} of {query.learner}: {'; '.join(found)}")
             fixes.append(fix_for(Code.SCHEMA_MISMATCH))

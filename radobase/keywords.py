@@ -1,10 +1,11 @@
 """Keywords that a function does not know: refused with the nearest name that it does, before anything is done."""
 
 import inspect
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, get_args
 
+from dpcore.declared import whole
 from dpcore.errors import ConfigurationError
 
 Given = ParamSpec("Given")
@@ -31,6 +32,16 @@ def knows_keywords(function: Callable[Given, Found]) -> Callable[Given, Found]:
     @wraps(function)
     def checked(*values: Given.args, **keywords: Given.kwargs) -> Found:
         check_keywords(function.__name__, keywords, known)
-        return function(*values, **keywords)
+        return function(*values, **with_integers(function, keywords))
 
     return checked
+
+
+def with_integers(function: Callable[..., object], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords, with integers for floats such as 4.0 where the function takes an integer, as R writes."""
+    found = dict(given)
+    for name, parameter in inspect.signature(function).parameters.items():
+        kinds = get_args(parameter.annotation) or (parameter.annotation,)
+        if name in found and int in kinds and float not in kinds:
+            found[name] = whole(found[name])
+    return found

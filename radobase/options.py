@@ -126,6 +126,24 @@ def named_options(texts: Iterable[str]) -> dict[str, Any]:
     return found
 
 
+def estimator_options(
+    texts: Iterable[str], *, rounds: int | None = None, class_weight: str | None = None
+) -> dict[str, Any]:
+    """The options of an estimator: `named_options`, and those that have an option of their own.
+
+    Raises ConfigurationError, also if one is given in both ways.
+    """
+    from dpcore.errors import ConfigurationError
+
+    found = named_options(texts)
+    for name, value in (("rounds", rounds), ("class_weight", class_weight)):
+        if value is not None and name in found:
+            raise ConfigurationError(f"{name} is given twice: leave it out of --option")
+        if value is not None:
+            found[name] = value
+    return found
+
+
 def named_edges(text: str) -> tuple[str, list["Limit"]]:
     """Split NAME=E1,E2,... or NAME=FROM:TO:CELLS, for equal cells, which begin with a day between dates.
 

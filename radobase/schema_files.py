@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+from dpcore.errors import SchemaError
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.feature_map_in_units import FeatureMapError, map_in_units
 from dpcore.records.schema import Schema
+from dpcore.records.shared_schema import SharedSchema
 from radobase.reading import FileKind, read_json, read_text, read_toml, with_remedy
 
 # A query contains the schema in another form, and has at most 512 KiB.
@@ -13,9 +15,27 @@ _SCHEMA = FileKind(
 )
 
 
-def load_schema(path: Path) -> Schema:
-    """The schema in a TOML file. Raises SchemaError, or ConfigurationError if the file cannot be read."""
-    return Schema.from_toml(read_text(path, _SCHEMA), str(path))
+def load_shared(path: Path) -> SharedSchema:
+    """The schemas of the labels in a TOML file. Raises SchemaError, or ConfigurationError if it cannot be read."""
+    return SharedSchema.from_toml(read_text(path, _SCHEMA), str(path))
+
+
+def load_schema(path: Path, label: str | None = None) -> Schema:
+    """The schema in a TOML file, of the label that is named or of the only one. Raises as `load_shared` does."""
+    return schema_of(load_shared(path), label, str(path))
+
+
+def schema_of(schema: Schema | SharedSchema | Path | str, label: str | None = None, source: str = "") -> Schema:
+    """The schema of a label: of a file, of several labels, or a schema as it is. Raises as `load_shared` does.
+
+    source: named in errors.
+    """
+    if isinstance(schema, str | Path):
+        return load_schema(Path(schema), label)
+    try:
+        return SharedSchema.of(schema).about(label)
+    except SchemaError as error:
+        raise SchemaError(f"{source}: {error}" if source else str(error)) from None
 
 
 # Files of feature maps, in TOML or JSON.

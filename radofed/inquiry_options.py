@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from dpcore.declared import Option
 from dpcore.errors import ConfigurationError
 from radobase.options import decimal_number, named_edges
-from wire.request_fields import AskOptions
+from wire.request_fields import LABEL, AskOptions
 
 if TYPE_CHECKING:
     from dpcore.evaluation.descriptive.inquiry import Inquiry
@@ -29,6 +29,7 @@ class InquiryOptions(AskOptions):
 
     inquiry: ClassVar[str]
     schema: Annotated[Path | None, Option("The schema that the parties share.")] = None
+    label: Annotated[str | None, LABEL] = None
     confidence: Annotated[float, Option("Confidence of each interval by itself.", above=0, below=1)] = 0.95
     together: Annotated[bool, Option("All intervals hold together with that confidence, and are longer.")] = False
     plan: Annotated[bool, Option("Print the cost and the expected intervals; ask nothing.")] = False

@@ -10,14 +10,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.test_documentation import check_command
+
 TUTORIALS = Path(__file__).resolve().parents[1] / "docs/tutorials"
-PLOTS = {"asking": 2, "measuring": 1, "curves": 1}
+PLOTS = {"asking": 2, "measuring": 1, "curves": 1, "length-of-stay": 1, "visits": 1, "survival-study": 1}
+FROM_RADOFED_ALONE = ("length-of-stay", "visits", "survival-study")
+
+
+def all_cells(name: str) -> list[dict]:
+    """The tutorial's cells, texts among them."""
+    cells: list[dict] = json.loads((TUTORIALS / f"{name}.ipynb").read_text())["cells"]
+    return cells
 
 
 def cells_of(name: str) -> list[dict]:
     """The tutorial's cells of code."""
-    cells = json.loads((TUTORIALS / f"{name}.ipynb").read_text())["cells"]
-    return [cell for cell in cells if cell["cell_type"] == "code"]
+    return [cell for cell in all_cells(name) if cell["cell_type"] == "code"]
 
 
 @contextmanager
@@ -75,6 +83,64 @@ def test_the_curves_are_stored_with_what_they_print():
     assert names["errors"]["additive"][-1] < names["errors"]["newton"][-1]
     assert [shape.title for shape in names["shapes"].ranked[:2]] == ["age", "dose"]
     assert (names["theirs"] == names["ours"]).all()
+
+
+@pytest.mark.more
+def test_lengths_of_stay_are_stored_with_what_they_print():
+    with run("length-of-stay") as (names, printed):
+        assert_stored("length-of-stay", printed)
+    assert np.allclose(names["ours"], list(names["TRUE"].values()), rtol=0.04)
+    assert names["privacy"].epsilon < names["privacy"].epsilon_if_others_collude <= 2.5
+
+
+@pytest.mark.more
+def test_visits_are_stored_with_what_they_print():
+    with run("visits") as (names, printed):
+        assert_stored("visits", printed)
+    pooled = np.exp(names["poisson"].coef_)
+    assert np.allclose(pooled, list(names["TRUE"].values()), rtol=0.03)
+    assert np.allclose(names["ratios_of"](names["model"]), pooled, rtol=0.15)
+
+
+@pytest.mark.more
+def test_the_survival_study_is_stored_with_what_it_prints():
+    with run("survival-study") as (names, printed):
+        assert_stored("survival-study", printed)
+    true = names["TRUE"]["treatment"]
+    assert names["crude"].upper < 0.65 < names["low"] + 0.05 < true < names["high"]
+    assert names["curves"].one("log-rank").p_value < 1e-4
+    # Curves of the pooled rows are within the intervals, but for one in twenty.
+    outside = compared = 0
+    for group in names["groups"]:
+        of_group = names["treatment"] == group
+        times, shares = names["kaplan_meier"](names["months"][of_group], names["died"][of_group])
+        for border in names["curves"].facts["borders"]:
+            figure = names["curves"].one("survival", "months", group=group, level=f"{border:g}")
+            pooled = shares[np.searchsorted(times, border, side="right") - 1]
+            outside, compared = outside + (not figure.lower <= pooled <= figure.upper), compared + 1
+    assert outside <= 2 < compared == 24
+    content = names["page"].read_text()
+    assert f"epsilon {names['privacy'].epsilon:.2f}" in content
+    assert content.count("<li>") == len(names["known"])
+    assert "<svg" in content
+
+
+def test_programs_import_radofed_alone():
+    known = {"csv", "io", "itertools", "tempfile", "html", "pathlib", "numpy", "matplotlib", "sklearn", "radofed"}
+    for name in FROM_RADOFED_ALONE:
+        code = "\n".join("".join(cell["source"]) for cell in cells_of(name))
+        imported = re.findall(r"^(?:from|import) (\S+)", code, re.MULTILINE)
+        assert {each.partition(".")[0] for each in imported} <= known, name
+        assert "radofed" in imported
+        assert not [each for each in imported if each.startswith("radofed.")]
+
+
+def test_commands_of_tutorials_exist():
+    texts = ["".join(cell["source"]) for name in PLOTS for cell in all_cells(name) if cell["cell_type"] == "markdown"]
+    commands = [line.strip() for text in texts for line in text.splitlines() if line.startswith("    rado ")]
+    assert len(commands) >= 5
+    for command in commands:
+        check_command("a tutorial", command)
 
 
 def test_plots_are_stored():

@@ -31,6 +31,7 @@ from wire.query_kinds import (
     feature_map_from_proto,
     feature_map_to_proto,
     has_class_products,
+    has_class_weights,
     read_kind,
     write_kind,
 )
@@ -64,10 +65,14 @@ class Feature(StrEnum):
     """The schema's label is a time to an event."""
     COHORT_NOISE = "cohort-noise"
     """The noise is that of the cohort that answers (dpcore.accounting.cohorts)."""
+    WEIGHTS = "weights"
+    """The schema has a weight: moments and gradients count each record by it (dpcore.records.weight)."""
     CLASS_PRODUCTS = "class-products"
     """Moments have products of each class (dpcore.queries.class_moments)."""
     PERSONS = "persons"
     """Persons are the unit of privacy (dpcore.records.persons)."""
+    CLASS_WEIGHTS = "class-weights"
+    """A gradient weighs the classes of the label (dpcore.queries.gradient)."""
 
 
 OWN_FEATURES: tuple[str, ...] = tuple(sorted(feature.value for feature in Feature))
@@ -80,6 +85,7 @@ def features_of(schema: Schema, *others: Feature) -> tuple[str, ...]:
     used = [Feature.BASE, *others]
     used += [Feature.NUMBERS] if coding.is_measured else []
     used += [Feature.EVENT_TIMES] if coding.intervals else []
+    used += [] if schema.weight is None else [Feature.WEIGHTS]
     return tuple(sorted(feature.value for feature in used))
 
 
@@ -256,9 +262,14 @@ class Query(Wire[query_pb2.Query]):
             "persons who are at several parties are asked about in all epochs": (
                 self.epoch is None or self.persons is None or self.persons.parties == 1
             ),
+            "class_weights has its feature": (has_class_weights(self.kind) == (Feature.CLASS_WEIGHTS in self.features)),
             f"the query's total has at most {MAX_VALUES} values": self.length <= MAX_VALUES,
             f"a query about a number or a count names the feature {Feature.NUMBERS.value}": (
                 Feature.NUMBERS.value in self.features or not self.schema.label.coding.is_measured
+            ),
+            "its kind counts rows by the schema's weight": self.kind.is_weighted == (self.schema.weight is not None),
+            f"a query about weights names the feature {Feature.WEIGHTS.value}": (
+                Feature.WEIGHTS.value in self.features or self.schema.weight is None
             ),
             f"a query about a time to an event names the feature {Feature.EVENT_TIMES.value}": (
                 Feature.EVENT_TIMES.value in self.features or not self.schema.label.coding.intervals

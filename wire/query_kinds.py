@@ -1,6 +1,7 @@
 """Kinds of queries, feature maps and predicates as messages. Reading one checks it against the schema."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from dpcore.accounting.cohorts import Cohorts
 from dpcore.accounting.local_response import LocalResponse
@@ -14,12 +15,16 @@ from dpcore.predicates.expressions import (
     AtLeast,
     Clipped,
     Constant,
+    CountDeviance,
+    CountGain,
+    CountShare,
     Equals,
     Flag,
     FormCoordinates,
     LabelAbove,
     LabelAtLeast,
     LabelClass,
+    LabelExposure,
     LabelIs,
     LabelShare,
     NonNegative,
@@ -164,6 +169,20 @@ class _Writer:
                 node.label_at_least.CopyFrom(rational_to_proto(bound))
             case LabelAbove(bound):
                 node.label_above.CopyFrom(rational_to_proto(bound))
+            case LabelExposure():
+                node.label_exposure.SetInParent()
+            case CountGain(form=form, scale=scale, centre=centre, reach=reach):
+                self._form(form, node.count_gain.form)
+                node.count_gain.scale = scale
+                node.count_gain.centre.CopyFrom(rational_to_proto(centre))
+                node.count_gain.reach.CopyFrom(rational_to_proto(reach))
+                node.count_gain.is_loss = predicate.is_loss
+                node.count_gain.most = predicate.most
+            case CountDeviance(centre=centre):
+                node.count_deviance.centre.CopyFrom(rational_to_proto(centre))
+                node.count_deviance.most = predicate.most
+            case CountShare(most=most):
+                node.count_share.most = most
             case LabelShare():
                 node.label_share.SetInParent()
             case _:
@@ -193,6 +212,12 @@ class _Reader:
             "label_at_least": lambda node: LabelAtLeast(rational_from_proto(node.label_at_least)),
             "label_above": lambda node: LabelAbove(rational_from_proto(node.label_above)),
             "label_share": lambda node: LabelShare(),  # noqa: ARG005  (it has no fields)
+            "label_exposure": lambda node: LabelExposure(),  # noqa: ARG005  (it has no fields)
+            "count_gain": lambda node: self._gain(node.count_gain),
+            "count_deviance": lambda node: CountDeviance(
+                node.count_deviance.most, rational_from_proto(node.count_deviance.centre)
+            ),
+            "count_share": lambda node: CountShare(node.count_share.most),
             "flag": lambda node: Flag(self._feature(node.flag)),
             "equals": lambda node: self._equals(node.equals),
             "at_least": lambda node: AtLeast(*self._real(node.at_least)),
@@ -246,6 +271,12 @@ class _Reader:
         if not clipped.HasField("form"):
             raise _invalid("A clipped form has no form.")
         return Clipped(self._form(clipped.form), clipped.scale)
+
+    def _gain(self, gain: query_pb2.CountGain) -> CountGain:
+        if not gain.HasField("form"):
+            raise _invalid("A gain of a count has no form.")
+        centre, reach = rational_from_proto(gain.centre), rational_from_proto(gain.reach)
+        return CountGain(gain.most, centre, self._form(gain.form), gain.scale, reach, gain.is_loss)
 
     def _form(self, form: query_pb2.AffineForm) -> Affine:
         places, names = list(form.coordinates), self._coordinates
@@ -368,8 +399,14 @@ def write_kind(kind: AnyKind, message: query_pb2.Query) -> None:
             message.gradient.share_sigma = kind.share_sigma
             if isinstance(kind, HazardGradientQuery):
                 message.gradient.interval_weight = kind.interval_weight
+            message.gradient.class_weights.extend(kind.class_weights)
             if kind.basis is not None:
                 message.gradient.basis.extend([entry for row in kind.basis.entries for entry in row])
+
+
+def has_class_weights(kind: QueryKind) -> bool:
+    """Whether the classes of its label are weighted, which has a feature of its own."""
+    return isinstance(kind, GradientQuery) and bool(kind.class_weights)
 
 
 def has_class_products(kind: QueryKind) -> bool:
@@ -402,7 +439,8 @@ def _read_kind(message: query_pb2.Query, schema: Schema, feature_map: FeatureMap
         case "moments":
             moments = message.moments
             clip = Clip(rational_from_proto(moments.norm_bound), schema.bias)
-            kind = MomentsQuery(clip, moments.edge_multiplier, moments.share_sigma)
+            weighted = schema.weight is not None
+            kind = MomentsQuery(clip, moments.edge_multiplier, moments.share_sigma, weighted=weighted)
             # The schema says what a sum is about: the same message asks for the sums of each class of its label.
             each = moments.products_of_each_class
             if schema.label.classes:
@@ -417,7 +455,8 @@ def _read_kind(message: query_pb2.Query, schema: Schema, feature_map: FeatureMap
             noise = _read_noise(message.statistic, message.honest_parties)
             return StatisticQuery(predicates, schema, noise, feature_map)
         case "gradient":
-            return _read_gradient(message.gradient, schema.d if feature_map is None else feature_map.d, schema.label)
+            d = schema.d if feature_map is None else feature_map.d
+            return replace(_read_gradient(message.gradient, d, schema.label), weighted=schema.weight is not None)
         case _:
             raise WireError(Code.QUERY_INVALID, "This version does not know the query's kind.")
 
@@ -467,6 +506,8 @@ def _read_gradient(message: query_pb2.GradientQuery, d: int, label: Target) -> G
         kind = HazardGradientQuery(*fields, label.coding.intervals, message.interval_weight)
     else:
         kind = GradientQuery(*fields)
+    if message.class_weights:
+        kind = replace(kind, class_weights=tuple(message.class_weights))
     if message.interval_weight and not isinstance(kind, HazardGradientQuery):
         raise WireError(Code.QUERY_INVALID, "Only a gradient of hazards has a weight for intervals.")
     kind.length(d)

@@ -14,9 +14,12 @@ from dpcore.predicates.expressions import (
     And,
     AtLeast,
     Clipped,
+    CountDeviance,
+    CountGain,
     Equals,
     Flag,
     FormCoordinates,
+    LabelExposure,
     NonNegative,
     Not,
     Or,
@@ -28,8 +31,7 @@ from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.records.clipping import BASIS_BITS
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.features import Classes, plain
-from dpcore.records.losses import WEIGHT_BITS
+from dpcore.records.features import Classes, Label, plain
 from dpcore.records.schema import Schema
 from rado.v1 import envelope_pb2, query_pb2
 from radobase.printing import amount, duration, json_text, local_time
@@ -153,7 +155,8 @@ def columns(
     coordinates = FormCoordinates(schema, feature_map)
     own = {group.name: group.column for group in schema.groups}
     if predicates is None:
-        return tuple(dict.fromkeys((*own.values(), *schema.label.columns)))
+        weight = () if schema.weight is None else (schema.weight.column,)
+        return tuple(dict.fromkeys((*own.values(), *schema.label.columns, *weight)))
     found: set[str] = set()
     seen: set[int] = set()
     waiting = list(predicates)
@@ -165,11 +168,13 @@ def columns(
         waiting += node.children()
         if isinstance(node, Flag | Equals | AtLeast | Above):
             found.add(own[node.feature])
-        elif isinstance(node, NonNegative | Clipped):
+        elif isinstance(node, NonNegative | Clipped | CountGain):
             found.update(*(coordinates.columns(name) for name, _ in node.form.weights))
+        if isinstance(node, LabelExposure | CountDeviance):
+            found.update(schema.label.columns)
         elif node.labelled and not node.children():
             found.add(schema.label.column)
-    return tuple(column for column in dict.fromkeys((*own.values(), schema.label.column)) if column in found)
+    return tuple(column for column in dict.fromkeys((*own.values(), *schema.label.columns)) if column in found)
 
 
 # Everything that a signed query says, for the people who decide on it: what is shown is what its digest binds.
@@ -305,10 +310,10 @@ class _Shown:
     def _noise(self, field: FieldDescriptor, sigma: int) -> str:
         if not sigma:
             return "no noise"
-        of_gradient = isinstance(self._query.kind, GradientQuery)
-        bits = self._query.encoding.fraction_bits + (WEIGHT_BITS if of_gradient else 0)
+        kind, bits = self._query.kind, self._query.encoding.fraction_bits
+        unit = kind.unit(bits) if isinstance(kind, GradientQuery) else 2.0**-bits
         whose = "on each record's edge" if field.name == "edge_sigma" else "of each party's share"
-        return f"standard deviation of the noise {whose}: {sigma / 2**bits:.6g}"
+        return f"standard deviation of the noise {whose}: {sigma * unit:.6g}"
 
     def _meaning_of_entry(self, field: FieldDescriptor, place: int, entry: Any) -> str:
         match field.full_name:
@@ -322,12 +327,20 @@ class _Shown:
                 label = self._query.schema.label
                 of_class = f" for {label.values[number]}" if isinstance(label, Classes) else ""
                 return f"{at}{of_class}: {entry / (1 << THETA_BITS):.6g}"
+            case "rado.v1.GradientQuery.class_weights":
+                return f"how much a record of {self._classes[place]!r} weighs beside the others"
             case "rado.v1.StatisticQuery.nodes":
                 return self._node_words(place, entry)
             case "rado.v1.StatisticQuery.predicates":
                 return f"what number {place + 1} of the total adds up is node {entry}"
             case _:
                 return ""
+
+    @property
+    def _classes(self) -> tuple[str, ...]:
+        """What to call the classes of the label."""
+        label = self._query.schema.label
+        return label.names if isinstance(label, Label) else label.values if isinstance(label, Classes) else ()
 
     @cached_property
     def _names(self) -> tuple[str, ...]:
@@ -364,6 +377,8 @@ def _schema_fields(schema: Schema) -> Iterator[SignedField]:
     yield SignedField("schema.bias", "true" if schema.bias else "false")
     yield SignedField("schema.texts", json_text(list(schema.texts)), "the form in which texts are compared")
     yield SignedField("schema.label", json_text(plain(schema.label)))
+    if schema.weight is not None:
+        yield SignedField("schema.weight", json_text(asdict(schema.weight)), "what each row counts")
     for place, feature in enumerate(schema.features):
         yield SignedField(f"schema.features[{place}]", json_text(plain(feature)))
 

@@ -99,8 +99,13 @@ HOLD_BACK = Option(
     "asks about those that were held back.",
     above=0,
 )
+LABEL = Option("The label that is asked about, by its name in the schema.", default="the schema's only one")
 ESTIMATOR_OPTION = Option("An option of the estimator, NAME=VALUE, such as n_rounds=500; repeatable.")
 ROUNDS = Option("Number of rounds, if the estimator has them.", default="the estimator's")
+CLASS_WEIGHT = Option(
+    "newton, additive: how many times a record of a class counts, such as positive=5; several with commas. balanced: "
+    "all classes count as much, by the counts of the training's first answer."
+)
 LOCAL = Option(
     "Each party flips its records' answers at random before it sums them: it needs to trust no other party, and the "
     "error grows with the root of the rows."
@@ -369,6 +374,7 @@ class QueryOptions(ReleaseFields, QueryTerms, Following):
 
     config: Annotated[Path, Option("This node's configuration file.", short="-c")]
     schema: Annotated[Path, Option("The schema that the parties share.")]
+    label: Annotated[str | None, LABEL] = None
     map_file: Annotated[Path | None, MAP_FILE] = None
     hold_back: Annotated[Fraction | None, HOLD_BACK] = None
     wait: Annotated[bool, Option("Follow the query and fetch its release.")] = True
@@ -438,7 +444,9 @@ class TrainOptions(AskOptions):
     estimator: Annotated[str, Option(ESTIMATOR_HELP)] = USUAL_ESTIMATOR
     option: Annotated[tuple[str, ...], ESTIMATOR_OPTION] = ()
     schema: Annotated[Path | None, Option("To query: the schema that the parties share.")] = None
+    label: Annotated[str | None, LABEL] = None
     rounds: Annotated[int | None, ROUNDS] = None
+    class_weight: Annotated[str | None, CLASS_WEIGHT] = None
     journal: Annotated[
         Path | None,
         Option("To query: file with the queries so far, to continue from.", default="OUTPUT.journal"),

@@ -89,15 +89,19 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
     "AffineForm": {"query": "coordinates weights constant"},
     "ClippedForm": {"query": "form scale"},
     "LabelShare": {},
+    "LabelExposure": {},
+    "CountShare": {"query": "most"},
+    "CountGain": {"query": "form scale centre reach is_loss most"},
+    "CountDeviance": {"query": "centre most"},
     "Operands": {"query": "places"},
     "PredicateNode": {
         "query": "constant label_is_positive label_class flag equals at_least above non_negative clipped complement "
-        "all_of any_of label_at_least label_above label_share"
+        "all_of any_of label_at_least label_above label_share label_exposure count_gain count_deviance count_share"
     },
     "LaplaceShare": {"query": "scale shares"},
     "LocalResponse": {"query": "epsilon"},
     "StatisticQuery": {"query": "nodes predicates share_sigma laplace local"},
-    "GradientQuery": {"query": "loss theta clip share_sigma basis interval_weight"},
+    "GradientQuery": {"query": "loss theta clip share_sigma basis interval_weight class_weights"},
     "SealedSeed": {"seed": "party seed"},
     "Binding": {"seed": "seeds commitment", "query": "opening_key"},
     "HeldBack": {"query": "share part pieces piece"},

@@ -117,6 +117,14 @@ def draw_shapes(directory: Path) -> None:
     draw_page(browser, directory / "shapes.html", "shapes", {"wide": "1200,1740"})
 
 
+def draw_curves(directory: Path) -> None:
+    """The picture of survival that the README's examples make."""
+    page = (PICTURES.parents[1] / "README.md").read_text(encoding="utf-8")
+    example = "\n".join(re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
+    subprocess.run([sys.executable, "-c", example], cwd=directory, check=True, stdout=subprocess.DEVNULL)
+    shutil.copy(directory / "survival.svg", PICTURES / "survival.svg")
+
+
 PATIENTS_PARTY = """
 federation = "clinics"
 name = "north"
@@ -182,6 +190,7 @@ def main() -> None:
         draw_rehearsal(directory / "rehearsal")
         draw_reports(directory)
         draw_shapes(directory)
+        draw_curves(directory)
         (directory / "console").mkdir()
         if (browser := chromium()) is not None:
             draw_consoles(browser, directory / "console", PICTURES)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from itertools import islice
 from numbers import Real
-from typing import ClassVar, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -44,6 +44,7 @@ from dpcore.estimators.additive_terms import (
 )
 from dpcore.estimators.base import LinearClassifier
 from dpcore.estimators.class_additive import ClassRounds
+from dpcore.estimators.class_weights import SomeMoments, Weighing, check_asked, weigh
 from dpcore.estimators.oracle import ClassOracle, Oracle, check_left
 from dpcore.estimators.private_histograms import Histogram, histograms
 from dpcore.estimators.private_newton import PrivateNewton
@@ -91,6 +92,7 @@ class PrivateAdditive(LinearClassifier):
       (some 1e-15): names, separated by commas, or a list. They are in no product, and have no point mass inside their
       range.
     - stop_if_straight: whether to ask nothing if budget and rows are too small for curves.
+    - class_weight, and `class_weights_` after fitting: as of `PrivateNewton`.
 
     pairs: which pairs have products.
 
@@ -141,6 +143,7 @@ class PrivateAdditive(LinearClassifier):
         increasing: str | list[str] = "",
         decreasing: str | list[str] = "",
         stop_if_straight: bool = False,
+        class_weight: str | dict[str, Any] | None = None,
     ) -> None:
         self.knots = knots
         self.pairs = pairs
@@ -154,6 +157,7 @@ class PrivateAdditive(LinearClassifier):
         self.increasing = increasing
         self.decreasing = decreasing
         self.stop_if_straight = stop_if_straight
+        self.class_weight = class_weight
 
     def fit_queries(self, oracle: Oracle) -> Self:
         """Fit by querying; returns self. If a query after the moments is refused, the result so far is kept.
@@ -162,6 +166,7 @@ class PrivateAdditive(LinearClassifier):
         OracleRefusedError.
         """
         self._check()
+        check_asked(self.class_weight, oracle.schema)
         check_left(oracle)
         if oracle.schema.label.classes and (self.increasing or self.decreasing):
             raise ConfigurationError(
@@ -179,7 +184,7 @@ class PrivateAdditive(LinearClassifier):
         return self._fit_straight(oracle, directions, reason)
 
     def _fit_straight(self, oracle: Oracle, directions: Directions, reason: str) -> Self:
-        straight = PrivateNewton()
+        straight = PrivateNewton(class_weight=self.class_weight)
         straight.set_params(rounds=min(self.rounds, straight.rounds)).fit_queries(oracle)
         self.feature_map_: FeatureMap | None = None
         self.covariance_: Matrix | None = straight.covariance_
@@ -187,6 +192,7 @@ class PrivateAdditive(LinearClassifier):
         self.directions_: list[int] = []
         self.pairs_: list[str] = []
         self.rounds_done_ = straight.rounds_done_
+        self.class_weights_: tuple[int, ...] = straight.class_weights_
         self.left_out_: list[str] = [reason]
         self.warning_: str | None = "; ".join(filter(None, (reason, straight.warning_)))
         if oracle.schema.label.classes:
@@ -212,9 +218,9 @@ class PrivateAdditive(LinearClassifier):
         rounds: GradientRounds | ClassRounds
         if oracle.schema.label.classes:
             # An oracle about several classes answers what `ClassOracle` lists.
-            rounds = self._class_rounds(cast("ClassOracle", oracle), terms, second)
+            rounds = self._class_rounds(cast("ClassOracle", oracle), terms, second, notes)
         else:
-            rounds = self._rounds(oracle, terms, second, directions)
+            rounds = self._rounds(oracle, terms, second, directions, notes)
         for left in reversed(range(self.rounds - before)):
             try:
                 rounds.ask(part, left)
@@ -232,25 +238,37 @@ class PrivateAdditive(LinearClassifier):
         self.n_features_in_ = oracle.schema.d
         return self
 
-    def _rounds(self, oracle: Oracle, terms: AdditiveTerms, part: Fraction, directions: Directions) -> GradientRounds:
-        """The rounds of two classes, after the moments, which take `part`."""
+    def _rounds(
+        self, oracle: Oracle, terms: AdditiveTerms, part: Fraction, directions: Directions, notes: list[str]
+    ) -> GradientRounds:
+        """The rounds of two classes, after the moments, which take `part`. Adds to the notes."""
         norm = _norm_of(terms)
-        moments = oracle.moments(
+        asked = oracle.moments(
             part=part, norm_bound=norm, edge_weight=EDGE_WEIGHT * norm, feature_map=terms.feature_map
         )
+        weighing, moments = self._weigh(oracle.schema, asked, notes)
         whitening = Whitening.cleaned(moments, SHRINKAGE if self.shrinkage is None else self.shrinkage)
         clip = CLIP if self.clip is None else self.clip
-        return GradientRounds(clip, oracle, terms, moments, whitening, directions)
+        return GradientRounds(clip, oracle, terms, moments, whitening, directions, weighing)
 
-    def _class_rounds(self, oracle: ClassOracle, terms: AdditiveTerms, part: Fraction) -> ClassRounds:
+    def _weigh(self, schema: Schema, asked: SomeMoments, notes: list[str]) -> tuple[Weighing, SomeMoments]:
+        """The class weights, and the moments of the weighted population. Adds to the notes."""
+        weighing, moments = weigh(self.class_weight, schema.label, asked)
+        self.class_weights_ = weighing.weights
+        notes += filter(None, [weighing.note])
+        return weighing, moments
+
+    def _class_rounds(self, oracle: ClassOracle, terms: AdditiveTerms, part: Fraction, notes: list[str]) -> ClassRounds:
         """Those of several classes."""
         feature_map = terms.feature_map
-        moments = oracle.class_moments(part=part, norm_bound=_norm_of(terms), feature_map=feature_map)
+        asked = oracle.class_moments(part=part, norm_bound=_norm_of(terms), feature_map=feature_map)
+        weighing, moments = self._weigh(oracle.schema, asked, notes)
         shrinkage = SHRINKAGE_OF_CLASSES if self.shrinkage is None else self.shrinkage
         whitening = Whitening.of(moments, shrinkage)
         clip, basis = clip_of(CLIP_OF_CLASSES if self.clip is None else self.clip, whitening.size), whitening.basis
+        terms_of_query = {"clip": clip, "basis": basis, "feature_map": feature_map, **weighing.asked}
         return ClassRounds(
-            lambda phi, part: oracle.class_gradient(phi, clip=clip, part=part, basis=basis, feature_map=feature_map),
+            lambda phi, part: weighing.answer(oracle.class_gradient(phi, part=part, **terms_of_query)),
             moments,
             basis.matrix,
             float(clip),

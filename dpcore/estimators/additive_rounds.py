@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.estimators.additive_terms import AdditiveTerms, Directions, TermGroup, conditions, nearest
+from dpcore.estimators.class_weights import Weighing
 from dpcore.estimators.errors_of_weights import Answer, Released, errors_of_weights
 from dpcore.estimators.oracle import Oracle
 from dpcore.estimators.private_newton import CURVATURE, noise_of, sampling_of
@@ -260,8 +261,10 @@ class GradientRounds:
         moments: Moments,
         whitening: Whitening,
         directions: Directions,
+        weighing: Weighing,
     ) -> None:
         self._clip, self._oracle, self._terms, self._whitening = clip, oracle, terms, whitening
+        self._weighing = weighing
         self._moments, self._sampling = moments, sampling_of(clip, moments.rows)
         self._prior = Prior.of(terms.groups, whitening.basis.matrix)
         self._ordered = conditions(directions, terms.feature_map, moments.d) @ whitening.basis.matrix.T
@@ -275,13 +278,15 @@ class GradientRounds:
     def ask(self, part: Fraction, left: int) -> None:
         """Ask for one more gradient, move phi, and leave out the directions that `left` more answers do not need."""
         axes = self._kept.axes
-        answer = self._oracle.gradient(
+        found = self._oracle.gradient(
             self.phi,
             clip=clip_of(self._clip, self._whitening.size_along(axes)),
             part=part,
             basis=self._kept.basis(self._whitening),
             feature_map=self._terms.feature_map,
+            **self._weighing.asked,
         )
+        answer = self._weighing.answer(found)
         target = axes.T @ (self.phi - answer.mean / CURVATURE)
         self._seen.append(Seen(axes.T @ self.phi, target, answer.deviation / CURVATURE))
         there = self._whitening.basis.matrix.T @ self.phi
@@ -289,13 +294,13 @@ class GradientRounds:
         self.asked.append(self._kept.count)
         noise = noise_of(self._seen)
         prior = self._prior.moved(axes.T)
-        found = prior.shrunk(root(self._seen), noise + self._sampling)
-        step = nearest(bounded_step(axes.T @ self.phi, found.mean), self._ordered @ axes)
+        shrunk = prior.shrunk(root(self._seen), noise + self._sampling)
+        step = nearest(bounded_step(axes.T @ self.phi, shrunk.mean), self._ordered @ axes)
         self.phi = axes @ step
-        self.groups = {group.name: float(size) for group, size in zip(self._terms.groups, found.sizes, strict=True)}
+        self.groups = {group.name: float(size) for group, size in zip(self._terms.groups, shrunk.sizes, strict=True)}
         if left:
             later = (answer.deviation / CURVATURE) ** 2 / self._kept.count / left
-            kept = worth_keeping(found.prior, prior.columns, Outlook(noise, later, self._sampling))
+            kept = worth_keeping(shrunk.prior, prior.columns, Outlook(noise, later, self._sampling))
             if kept.shape[1] < self._kept.count:
                 self._kept = self._kept.narrowed(kept)
                 self._seen = narrowed_answers(self._seen, kept)

@@ -23,6 +23,10 @@ from dpcore.estimators.moments_discriminant import raise_eigenvalues
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.rados.distribution import NumberMoments
 
+USUAL_SHRINKAGE = 5.0
+"""Chosen on six tables at epsilon 0.3 and 1. With 0.8, that of classifiers, R^2 is up to 0.7 lower where noise is
+large, and 0.002 higher where it is small."""
+
 _LEAST = 1e-9
 """Of variances, so that none is negative or zero."""
 
@@ -84,7 +88,7 @@ class LeastSquares(LinearRegressor):
     `r2_`, the share of t's variance that is explained, both with noise.
     """
 
-    def __init__(self, *, shrinkage: float = 0.8) -> None:
+    def __init__(self, *, shrinkage: float = USUAL_SHRINKAGE) -> None:
         self.shrinkage = shrinkage
 
     def fit_moments(self, moments: NumberMoments) -> Self:

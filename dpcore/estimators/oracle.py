@@ -185,11 +185,13 @@ class GradientOracle(Asked, Protocol):
         loss: LossName = "logistic",
         basis: Basis | None = None,
         feature_map: FeatureMap | None = None,
+        class_weights: tuple[int, ...] = (),
     ) -> GradientEstimate:
         """The mean over records of the gradient of `loss` at theta (d,), each record's clipped to length `clip`.
 
         basis: P; records are first transformed to P e, and theta and the gradient are in those coordinates.
-        feature_map: as in `MomentsOracle`; e is then the edge of the mapped record.
+        feature_map: as in `MomentsOracle`; e is then the edge of the mapped record. class_weights: k; a record of class
+        c adds k_c / max k times its clipped gradient.
         """
         ...
 
@@ -225,11 +227,12 @@ class ClassOracle(Asked, Protocol):
         part: Fraction = WHOLE,
         basis: Basis | None = None,
         feature_map: FeatureMap | None = None,
+        class_weights: tuple[int, ...] = (),
     ) -> GradientEstimate:
         """The mean (k, d) over records of the gradient of the multinomial logistic loss at theta (k, d), clipped.
 
         basis: P; records are first transformed to P x, and theta and the gradient are in those coordinates.
-        feature_map: as in `GradientOracle`; x is then the mapped record.
+        feature_map: as in `GradientOracle`; x is then the mapped record. class_weights: as there.
         """
         ...
 
@@ -377,12 +380,15 @@ class RowOracle:
         loss: LossName = "logistic",
         basis: Basis | None = None,
         feature_map: FeatureMap | None = None,
+        class_weights: tuple[int, ...] = (),
     ) -> GradientEstimate:
         """The exact mean."""
         edges = self._mapped(feature_map)
         vectors = edges if basis is None else edges @ basis.matrix.T
         lengths = np.maximum(np.linalg.norm(vectors, axis=1), _SHORTEST)
         weights = np.minimum(margin_loss(loss).weight(vectors @ theta), float(clip) / lengths)
+        if class_weights:
+            weights = weights * _factors(class_weights)[(self._signs > 0).astype(np.intp)]
         return GradientEstimate(mean=-(weights @ vectors) / self.rows, deviation=0.0, rows=self.rows)
 
     def _mapped(self, feature_map: FeatureMap | None) -> Matrix:
@@ -484,6 +490,7 @@ class ClassRowOracle:
         part: Fraction = WHOLE,  # noqa: ARG002  (nothing is spent)
         basis: Basis | None = None,
         feature_map: FeatureMap | None = None,
+        class_weights: tuple[int, ...] = (),
     ) -> GradientEstimate:
         """The exact mean."""
         mapped = self._mapped(feature_map)
@@ -494,6 +501,8 @@ class ClassRowOracle:
         apart[np.arange(len(rows)), self._codes] -= 1.0
         lengths = np.linalg.norm(apart, axis=1) * np.linalg.norm(rows, axis=1)
         apart *= np.minimum(1.0, float(clip) / np.maximum(lengths, _SHORTEST))[:, np.newaxis]
+        if class_weights:
+            apart *= _factors(class_weights)[self._codes][:, np.newaxis]
         return GradientEstimate(mean=apart.T @ rows / len(rows), deviation=0.0, rows=len(rows))
 
     def _mapped(self, feature_map: FeatureMap | None) -> Matrix:
@@ -503,6 +512,11 @@ class ClassRowOracle:
     def _records(self) -> Records:
         usable = np.ones(self.rows, dtype=np.bool_)
         return Records(store(self._rows), self._codes.astype(np.int8), usable, coding=self.schema.label.coding)
+
+
+def _factors(class_weights: tuple[int, ...]) -> Vector:
+    """Each weight over the largest."""
+    return np.array(class_weights) / max(class_weights)
 
 
 def _means(

@@ -13,7 +13,7 @@ Proof: docs/explanation/proofs.md, "Private Newton steps".
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,6 +22,7 @@ from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError, Sha
 from dpcore.estimators.base import LinearClassifier
 from dpcore.estimators.class_newton import MOST_WEIGHTS
 from dpcore.estimators.class_newton import learn as learn_classes
+from dpcore.estimators.class_weights import check_asked, weigh
 from dpcore.estimators.errors_of_weights import Answer, Released, errors_of_weights
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant
 from dpcore.estimators.number_newton import NumberSettings
@@ -75,7 +76,11 @@ USUAL_OF_CLASSES = Settings(0.4, 0.7, 0.5)
 error is half a point to a point larger."""
 
 USUAL_OF_NUMBERS = Settings(0.5, 1.5, 1.6)
-"""Of numbers, measured on cps1988 and diamonds, and of counts, on randhie."""
+"""Of numbers, measured on cps1988 and diamonds. The clip is the least: dpcore.estimators.number_newton widens it where
+noise is small."""
+
+USUAL_OF_COUNTS = Settings(0.5, 1.5, 8.0)
+"""Of counts, measured on randhie; the clip as of numbers."""
 
 _ROOM_OF_CLASSES = Fraction(3, 10)
 """Of the way from the usual norm of two classes to `roomy_norm`: at either end errors are up to two points larger."""
@@ -87,15 +92,21 @@ class PrivateNewton(LinearClassifier):
     - rounds: at least 2. moments_part: the part of the budget's squared mu for the first release, by default 0.25, of
       several classes 0.4, of numbers and counts 0.5; the others share the rest equally.
     - clip: C over the root mean square of |z|, by default 0.25, of several classes 0.7; of numbers and counts also over
-      the root of the residual variance, 1.5. shrinkage: as in `MomentsDiscriminant`, by default 0.8, of several classes
-      0.5, of numbers and counts 1.6.
+      the root of the residual variance, 1.5 to 4 by the noise. shrinkage: as in `MomentsDiscriminant`, by default
+      0.8, of several classes 0.5, of numbers 1.6, of counts 8.
     - norm_bound: the clipping norm R of the moments; None is `roomy_norm` of the schema, and no clipping in `fit`.
       Results hardly change for values up to 1.4 times larger or smaller. Of several classes None is less roomy.
+
+    - class_weight: how many times a record of a class counts (dpcore.estimators.class_weights). A text such as
+      "positive=5", a mapping such as {"positive": 5}, or "balanced", with which all classes count as much. None: all
+      records count alike.
 
     After `fit_queries`: `theta_` (d,) over the schema's coordinates, `coef_` = theta_ as (1, d), `intercept_` zero,
     `classes_` [-1, 1]; `covariance_` (d, d), the second moment of theta_'s errors
     (dpcore.estimators.errors_of_weights), None after moments alone; `rounds_done_`, the number of releases used;
-    `warning_`, why there were fewer than `rounds`, else None.
+    `warning_`, why there were fewer than `rounds`, and what the noise hides of class weights, else None.
+
+    `class_weights_` are whole numbers for the classes in order, none if they are not weighted.
 
     After `fit`: `coef_` (1, features), `intercept_` the bias, `covariance_` None.
 
@@ -118,12 +129,14 @@ class PrivateNewton(LinearClassifier):
         clip: float | None = None,
         shrinkage: float | None = None,
         norm_bound: Fraction | None = None,
+        class_weight: str | dict[str, Any] | None = None,
     ) -> None:
         self.rounds = rounds
         self.moments_part = moments_part
         self.clip = clip
         self.shrinkage = shrinkage
         self.norm_bound = norm_bound
+        self.class_weight = class_weight
 
     def fit_queries(self, oracle: MomentsAndGradients, start: ArrayLike | None = None) -> Self:
         """Fit by querying; returns self. If a query after the first is refused, the result so far is kept.
@@ -134,6 +147,7 @@ class PrivateNewton(LinearClassifier):
         Raises ConfigurationError, also for more than MOST_COORDINATES; ShapeError; OracleRefusedError.
         """
         self._check()
+        check_asked(self.class_weight, oracle.schema)
         given = None if start is None else _checked_start(start, oracle.schema)
         check_left(oracle)
         if oracle.schema.d > MOST_COORDINATES:
@@ -171,7 +185,9 @@ class PrivateNewton(LinearClassifier):
     def _learn(self, oracle: MomentsAndGradients, norm_bound: Fraction | None, start: Vector | None = None) -> Vector:
         settings = self._settings(USUAL)
         first = settings.first
-        moments = oracle.moments(part=first, norm_bound=norm_bound)
+        asked = oracle.moments(part=first, norm_bound=norm_bound)
+        weighing, moments = weigh(self.class_weight, oracle.schema.label, asked)
+        self.class_weights_: tuple[int, ...] = weighing.weights
         whitening = Whitening.of(moments, settings.shrinkage)
         clip = clip_of(settings.clip, whitening.size)
         phi: Vector = whitening.start(moments)
@@ -179,18 +195,19 @@ class PrivateNewton(LinearClassifier):
             phi = np.asarray(np.linalg.solve(whitening.basis.matrix.T, start), dtype=np.float64)
         seen: list[Seen] = []
         answers: list[Answer] = []
-        self.warning_: str | None = None
+        notes = [weighing.note] if weighing.note else []
         for _ in range(self.rounds - 1):
             part = (1 - first) / (self.rounds - 1)
             try:
-                answer = oracle.gradient(phi, clip=clip, part=part, basis=whitening.basis)
+                found = oracle.gradient(phi, clip=clip, part=part, basis=whitening.basis, **weighing.asked)
             except (OracleRefusedError, PlanError) as error:
-                self.warning_ = f"received {1 + len(seen)} of {self.rounds} releases: {error}"
+                notes.append(f"received {1 + len(seen)} of {self.rounds} releases: {error}")
                 break
+            answer = weighing.answer(found)
             answers.append(Answer(whitening.basis.matrix.T @ phi, answer.mean, answer.deviation, np.eye(moments.d)))
             seen.append(Seen(phi, phi - answer.mean / CURVATURE, answer.deviation / CURVATURE))
             phi = bounded_step(phi, root(seen))
-        self.rounds_done_ = 1 + len(seen)
+        self.rounds_done_, self.warning_ = 1 + len(seen), "; ".join(notes) or None
         self.covariance_ = None
         if not seen:
             theta: Vector = MomentsDiscriminant(shrinkage=settings.shrinkage).fit_moments(moments).theta_
@@ -211,34 +228,42 @@ class PrivateNewton(LinearClassifier):
         settings = self._settings(USUAL_OF_CLASSES)
         first = settings.first
         norm_bound = self.norm_bound or _norm_of_classes(oracle.schema, oracle.epsilon)
-        moments = oracle.class_moments(part=first, norm_bound=norm_bound)
+        asked = oracle.class_moments(part=first, norm_bound=norm_bound)
+        weighing, moments = weigh(self.class_weight, oracle.schema.label, asked)
+        self.class_weights_ = weighing.weights
         whitening = Whitening.of(moments, settings.shrinkage)
         clip = clip_of(settings.clip, whitening.size)
         part, basis = (1 - first) / (self.rounds - 1), whitening.basis
         learned = learn_classes(
-            lambda phi: oracle.class_gradient(phi, clip=clip, part=part, basis=basis),
+            lambda phi: weighing.answer(
+                oracle.class_gradient(phi, clip=clip, part=part, basis=basis, **weighing.asked)
+            ),
             moments,
             basis.matrix,
             float(clip),
             self.rounds - 1,
             settings.shrinkage,
         )
-        self.rounds_done_, self.warning_, self.covariance_ = 1 + learned.rounds, None, None
+        self.rounds_done_, self.covariance_ = 1 + learned.rounds, None
+        notes = [weighing.note] if weighing.note else []
         if learned.refusal is not None:
-            self.warning_ = f"received {self.rounds_done_} of {self.rounds} releases: {learned.refusal}"
+            notes.append(f"received {self.rounds_done_} of {self.rounds} releases: {learned.refusal}")
+        self.warning_ = "; ".join(notes) or None
         return learned.phi @ basis.matrix
 
     def _learn_numbers(self, oracle: NumberOracle) -> None:
         """A regression. Raises ConfigurationError without a bias."""
-        usual = self._settings(USUAL_OF_NUMBERS)
+        is_count = oracle.schema.label.coding.kind == "count"
+        usual = self._settings(USUAL_OF_COUNTS if is_count else USUAL_OF_NUMBERS)
         if self.rounds < _LEAST_ROUNDS_OF_NUMBERS:
             raise ConfigurationError(f"rounds is {self.rounds}: a regression takes at least 3")
-        settings = NumberSettings(usual.first, usual.clip, usual.shrinkage, int(self.rounds))
+        settings = NumberSettings(usual.first, self.clip, usual.shrinkage, int(self.rounds))
         learned = learn_numbers(oracle, settings, self.norm_bound)
         self._keep_encoded(learned.theta)
         del self.classes_
         self.residual_variance_, self.r2_ = learned.residual_variance, learned.r2
         self.rounds_done_, self.warning_, self.covariance_ = 1 + learned.rounds, None, None
+        self.class_weights_ = ()
         if learned.refusal is not None:
             self.warning_ = f"received {self.rounds_done_} of {self.rounds} releases: {learned.refusal}"
 

@@ -10,10 +10,11 @@ over the distribution. Bins and points of edges that were found have none on the
 Intervals hold with probability at least `confidence` for each family, for rows and distribution separately:
 
     the error;    usable rows;    the four cells;    true and false positive rate, precision and balanced accuracy;
-    all bins of the calibration;    all points of the ROC curve;    the area under it (dpcore.evaluation.scores).
+    all bins of the calibration;    all points of the ROC curve;    the area under it (dpcore.evaluation.scores);
+    the share of positive rows;    F1;    precision and F1 at all edges;    costs (dpcore.evaluation.thresholds).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -21,10 +22,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from dpcore.errors import ShapeError
+from dpcore.errors import ConfigurationError, ShapeError
 from dpcore.estimators.oracle import WHOLE, StatisticOracle, asked_part, check_left, check_pieces, failure_of
 from dpcore.evaluation.intervals import CellNoise, Count, Interval, Judge, Proportion, count_of
-from dpcore.evaluation.options import EvaluationOptions
+from dpcore.evaluation.options import Costs, EvaluationOptions
 from dpcore.evaluation.scores import (
     CELLS,
     Curve,
@@ -36,6 +37,7 @@ from dpcore.evaluation.scores import (
     linear_scores,
     narrow_cells,
 )
+from dpcore.evaluation.thresholds import LeastCost, ThresholdPoint, Thresholds, f1_of, is_measurable
 from dpcore.numbers.rationals import lower_percent, upper_percent
 from dpcore.predicates.expressions import Predicate
 from dpcore.records.feature_map import FeatureMap
@@ -107,6 +109,12 @@ class Evaluation:
     """From low to high."""
     roc: tuple[RocPoint, ...]
     """From high thresholds to low; estimates are made monotone by isotonic regression, intervals are not adjusted."""
+    positive_share: Proportion
+    """Of usable rows that are positive."""
+    f1: Proportion
+    """The harmonic mean of precision and the true positive rate."""
+    points: tuple[ThresholdPoint, ...]
+    """Precision, recall and F1 at each edge, from high thresholds to low."""
     auc: Proportion
     auc_half_width: float
     """Of the noise on the estimate of the area."""
@@ -122,6 +130,10 @@ class Evaluation:
     """The part of them that it is about; None for all."""
     unseen: bool = False
     """Whether the model was not trained on the rows; intervals on the distribution are only then stated."""
+    least_cost: LeastCost | None = None
+    """The threshold of the least cost, if costs were given."""
+    thresholds: Thresholds | None = field(default=None, repr=False)
+    """The counts behind the points, for other costs; None of an evaluation that was read from a file."""
 
     def __post_init__(self) -> None:
         confusion = np.array(self.confusion, dtype=np.float64)
@@ -132,7 +144,16 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; all numbers are finite."""
-        proportions = ("error", "true_positive_rate", "false_positive_rate", "precision", "balanced_accuracy", "auc")
+        proportions = (
+            "error",
+            "true_positive_rate",
+            "false_positive_rate",
+            "precision",
+            "balanced_accuracy",
+            "auc",
+            "positive_share",
+            "f1",
+        )
         numbers = (
             "confidence",
             "usable",
@@ -168,6 +189,8 @@ class Evaluation:
                 }
                 for point in self.roc
             ],
+            "thresholds": [point.to_dict() for point in self.points],
+            "least_cost": None if self.least_cost is None else self.least_cost.to_dict(),
         }
 
     @property
@@ -181,6 +204,7 @@ class Evaluation:
             ("The true positive rate", self.true_positive_rate),
             ("The false positive rate", self.false_positive_rate),
             ("Precision, the share of positive rows among those called positive,", self.precision),
+            ("F1, the harmonic mean of the true positive rate and precision,", self.f1),
             ("Balanced accuracy", self.balanced_accuracy),
         )
         error = (
@@ -195,8 +219,38 @@ class Evaluation:
                 "noise: "
                 "with twice the epsilon, or twice as many rows, about half of that"
             )
-        rates = (f"{name} is {_where(part)}, about {_percent(part.estimate)}." for name, part in named)
-        return (f"{error}.", *rates, self.area_in_words(), self.calibration_in_words(), *self._meaning())
+        rates = (f"{name} {_found(part)}." for name, part in named)
+        share = f"Positive are {_range(self.positive_share.on_rows)} of these rows"
+        share += f", about {_percent(self.positive_share.estimate)}."
+        costs = () if self.least_cost is None else self.least_cost.sentences()
+        return (
+            f"{error}.",
+            share,
+            *rates,
+            self.area_in_words(),
+            self.calibration_in_words(),
+            *costs,
+            *self._meaning(),
+        )
+
+    def cheapest(self, costs: Costs | str) -> LeastCost:
+        """The threshold of the least cost, of this evaluation's answers, which costs no privacy.
+
+        Raises ConfigurationError for malformed costs, and for an evaluation that was read from a file.
+        """
+        if self.thresholds is None:
+            raise ConfigurationError(
+                "an evaluation from a file has no counts: evaluate with --cost; with --reuse that asks nothing again"
+            )
+        return self.thresholds.least_cost(Costs.parse(costs) if isinstance(costs, str) else costs)
+
+    def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Precision, recall and F1 by threshold: the header, and a row for each from high thresholds to low."""
+        rows = [
+            (f"{point.threshold:.4g}", *(_cell(part) for part in (point.recall, point.precision, point.f1)))
+            for point in self.points
+        ]
+        return ("threshold", "recall", "precision", "F1"), rows
 
     def area_in_words(self) -> str:
         """The area in words, and what the bins of scores can tell of it."""
@@ -279,12 +333,14 @@ def evaluate(
     part: Fraction = WHOLE,
     unseen: bool | None = None,
     feature_map: FeatureMap | None = None,
+    offset: float = 0.0,
 ) -> Evaluation:
     """Evaluate sign(theta . x) on the federation's rows; two releases, or one.
 
     - theta: (d,) over the coordinates of oracle.schema, or over those of the feature map.
     - part: of the oracle's budget. A first release takes `options.edges_part` of it and finds where the scores are.
       Without it, edges are at even steps of the probability 1 / (1 + exp(-score / scale)).
+    - offset: what is added to a score before its probability: for calibration, of a model whose classes were weighted.
     - unseen: whether theta was not trained on the rows that the oracle answers about; None: only if they are held back.
 
     The evaluated model has integer weights: theta times a power of two, rounded, 31 or 32 bits in total with the edges
@@ -310,6 +366,8 @@ def evaluate(
     middle = 1 + int(np.searchsorted(edges.values, 0.0))
     cells, curve = _cells(histogram, middle, asked_cells), Curve.of(histogram, middle, asked_cells)
     total = sum((cell for row in cells for cell in row), Count(0.0, 0))
+    (true_negative, false_positive), (false_negative, true_positive) = cells
+    decided = Thresholds(histogram, edges.values, curve, of_edges)
     area = curve.area(judge)
     return Evaluation(
         rows=every,
@@ -320,7 +378,10 @@ def evaluate(
         cell_half_width=noise.half_width(max(cell.cells for row in cells for cell in row), judge.failure / 4),
         error=judge.proportion(cells[0][1] + cells[1][0], cells[0][0] + cells[1][1]),
         **_rates(cells, judge),
-        calibration=_calibration(histogram, edges.values, options.scale, of_edges),
+        positive_share=judge.proportion(true_positive + false_negative, true_negative + false_positive),
+        f1=f1_of(true_positive, false_positive + false_negative, judge),
+        points=decided.points(),
+        calibration=_calibration(histogram, edges.values + offset, options.scale, of_edges),
         roc=curve.points(edges.values, of_edges),
         auc=area.value,
         auc_half_width=area.noise,
@@ -330,6 +391,8 @@ def evaluate(
         deviation=noise.deviation,
         part=about,
         unseen=unseen,
+        least_cost=None if options.cost is None else decided.least_cost(Costs.parse(options.cost)),
+        thresholds=decided,
     )
 
 
@@ -442,6 +505,19 @@ def _calibration(
 
 def _percent(value: float) -> str:
     return f"{100.0 * value:.1f} %"
+
+
+def _found(part: Proportion) -> str:
+    """Where it is, or that the noise hides it."""
+    if not is_measurable(part):
+        return f"is not measurable at this epsilon: the noise leaves {_range(part.on_rows)}"
+    return f"is {_where(part)}, about {_percent(part.estimate)}"
+
+
+def _cell(part: Proportion) -> str:
+    if not is_measurable(part):
+        return "not measurable"
+    return f"{_percent(part.estimate)} ({_range(part.on_rows)})"
 
 
 def _where(part: Proportion) -> str:

@@ -56,6 +56,15 @@ class Interval:
         return self.lower <= value <= self.upper
 
 
+@dataclass(frozen=True)
+class Bounded:
+    """An estimate of any size with the ends of its interval."""
+
+    estimate: float
+    lower: float
+    upper: float
+
+
 ANYTHING = Interval(0.0, 1.0)
 """The interval for a proportion about which the counts give no information."""
 

@@ -1,6 +1,7 @@
 """The options of an evaluation, declared once for Python and for `rado learner evaluate`."""
 
 import math
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated
@@ -8,8 +9,47 @@ from typing import Annotated
 from dpcore.declared import Declared, Option
 from dpcore.errors import ConfigurationError
 
+FALSE_NEGATIVE, FALSE_POSITIVE = "false-negative", "false-positive"
+_COSTS = re.compile(r"(false-negative|false-positive)=(\d{1,9}(?:\.\d{1,9})?)")
 FEWEST_FOUND, LEAST_BINS, EVEN_BINS, MOST_BINS = 4, 6, 20, 256
 USUAL_BINS = 8
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What wrong decisions cost, in any unit. Raises ConfigurationError unless both are above 0."""
+
+    false_negative: Fraction
+    """Of a positive row that is called negative."""
+    false_positive: Fraction
+    """Of a negative row that is called positive."""
+
+    def __post_init__(self) -> None:
+        if min(self.false_negative, self.false_positive) <= 0:
+            raise ConfigurationError("a cost is 0: give both costs above 0, or every row is called the same")
+
+    @classmethod
+    def parse(cls, text: str) -> "Costs":
+        """From "false-negative=5:false-positive=1"; a cost that is left out is 1. Raises ConfigurationError."""
+        found: dict[str, Fraction] = {}
+        for part in text.split(":"):
+            match = _COSTS.fullmatch(part.strip())
+            if match is None or match[1] in found:
+                raise ConfigurationError(
+                    f"the cost is {text!r}: write {FALSE_NEGATIVE}=5:{FALSE_POSITIVE}=1, with numbers above 0"
+                )
+            found[match[1]] = Fraction(match[2])
+        return cls(found.get(FALSE_NEGATIVE, Fraction(1)), found.get(FALSE_POSITIVE, Fraction(1)))
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        missed, wrong = float(self.false_negative), float(self.false_positive)
+        return f"{missed:g} for a positive row that is missed and {wrong:g} for a negative row called positive"
+
+    def to_dict(self) -> dict[str, float]:
+        """For JSON."""
+        return {"false_negative": float(self.false_negative), "false_positive": float(self.false_positive)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +73,18 @@ class EvaluationOptions(Declared):
         ),
     ] = Fraction(1, 8)
 
+    cost: Annotated[
+        str | None,
+        Option(
+            "What mistakes cost, such as false-negative=5:false-positive=1. Prints the threshold of the least cost."
+        ),
+    ] = None
+
     def __post_init__(self) -> None:
         super().__post_init__()
         bins = self.count
+        if self.cost is not None:
+            Costs.parse(self.cost)
         if not math.isfinite(self.scale):
             raise ConfigurationError(f"scale is {self.scale}: give a finite score above 0")
         if self.edges_part and not FEWEST_FOUND <= bins <= MOST_BINS:

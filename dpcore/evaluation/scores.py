@@ -50,6 +50,10 @@ class LinearScores:
             for place in range(len(self.edges) + 1)
         )
 
+    def places(self) -> tuple[tuple[Predicate, ...], ...]:
+        """The parts of "the score is in (edge, next edge]" from low to high, whatever the label; mutually exclusive."""
+        return tuple(self._between(place) for place in range(len(self.edges) + 1))
+
     def _between(self, place: int) -> tuple[Predicate, ...]:
         above = (Not(self._at_most(self.edges[place - 1])),) if place else ()
         below = (self._at_most(self.edges[place]),) if place < len(self.edges) else ()

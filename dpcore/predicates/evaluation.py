@@ -14,12 +14,15 @@ from dpcore.predicates.expressions import (
     Above,
     AtLeast,
     Clipped,
+    CountGain,
+    CountShare,
     Equals,
     Flag,
     FormCoordinates,
     LabelAbove,
     LabelAtLeast,
     LabelClass,
+    LabelExposure,
     LabelIs,
     LabelShare,
     LabelTest,
@@ -109,7 +112,7 @@ class _Nodes:
 
 
 def _size(predicate: Predicate) -> int:
-    if isinstance(predicate, NonNegative | Clipped):
+    if isinstance(predicate, NonNegative | Clipped | CountGain):
         return max(1, len(predicate.form.weights))
     return max(1, len(predicate.children()) - 1)
 
@@ -144,6 +147,8 @@ class _Types:
                     raise PredicateError(f"{name!r} is {self._numbers[name].comparison_words}") from None
             case LabelIs() | LabelClass() | LabelAtLeast() | LabelAbove() | LabelShare():
                 self._check_label(atom)
+                for name, _ in atom.form.weights if isinstance(atom, CountGain) else ():
+                    self._coordinates.place(name)
             case NonNegative(form) | Clipped(form):
                 for name, _ in form.weights:
                     self._coordinates.place(name)
@@ -161,6 +166,14 @@ class _Types:
             way = ways.get(label.coding.kind, ": compare y with a number using >=, >, < or <=")
             verb = "is" if label.coding.is_measured else "has"
             raise PredicateError(f"the label {label.column!r} {verb} {label.words}{way}")
+        if isinstance(atom, CountShare | LabelExposure) and label.coding.kind != "count":
+            raise PredicateError(
+                f"the label {label.column!r} is {label.words}: only a count has a rate and an exposure"
+            )
+        if isinstance(atom, CountShare) and atom.most > label.coding.size:
+            raise PredicateError(f"{label.column!r} is at most {label.coding.size}: give a bound up to that")
+        if isinstance(atom, LabelExposure) and not label.coding.has_exposure:
+            raise PredicateError(f"the count {label.column!r} has no exposure: leave y.exposure out")
         if isinstance(atom, LabelClass) and isinstance(label, Classes) and atom.value not in label.values:
             raise PredicateError(f"the label lists no class {atom.value!r}; {nearest(atom.value, label.values)}")
 

@@ -25,6 +25,10 @@ MOST_FORM = 1 << 32
 """Bound above sum |w_j| + |constant| of an affine form and above a scale: in units of 2^-30 both are below 2^62."""
 
 
+LARGEST_LOG = 64
+"""Of the logarithm of a rate, so that no exponential overflows."""
+
+
 class PredicateError(SchemaError):
     """A predicate, or a batch of them, is invalid or does not fit the schema."""
 
@@ -184,6 +188,11 @@ class LabelShare(_Predicate):
 
 
 @dataclass(frozen=True, eq=False)
+class LabelExposure(LabelShare):
+    """What a count was counted over, divided by its upper bound."""
+
+
+@dataclass(frozen=True, eq=False)
 class Flag(_Predicate):
     """A boolean or threshold feature is true."""
 
@@ -278,6 +287,59 @@ class Clipped(_Predicate):
 
 
 @dataclass(frozen=True, eq=False)
+class CountShare(LabelShare):
+    """min(y, most) / most of a count y."""
+
+    most: int
+    """A whole number from 1 to the label's upper bound."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "most", _integer(self.most))
+        if self.most < 1:
+            raise PredicateError(f"the largest count is {self.most}: give a whole number from 1")
+
+
+@dataclass(frozen=True, eq=False)
+class CountDeviance(CountShare):
+    """How far a count is from one rate: half of its Poisson deviance, divided by the largest that the bounds allow.
+
+    Counts above `most` count as it.
+    """
+
+    centre: Fraction
+    """The rate's logarithm."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "centre", _logarithm(self.centre))
+
+
+@dataclass(frozen=True, eq=False)
+class CountGain(CountDeviance):
+    """How much likelier a count is at a predicted rate than at one rate for all, or less likely: its gain or its loss.
+
+    The logarithm of the predicted rate is centre + reach (2 min(1, max(0, form / scale)) - 1). The value is the gain,
+    or the loss, divided by the largest: dpcore.predicates.count_terms. A record has one of them at most.
+    """
+
+    form: Affine
+    scale: int
+    reach: Fraction
+    is_loss: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_form(self.form)
+        _require_bool(self.is_loss)
+        object.__setattr__(self, "scale", _integer(self.scale))
+        object.__setattr__(self, "reach", _logarithm(self.reach))
+        if not 1 <= self.scale < MOST_FORM:
+            raise PredicateError(f"the scale is {self.scale}: give an integer from 1 to 2^32 - 1")
+        if self.reach <= 0:
+            raise PredicateError(f"the reach is {self.reach}: give a number above 0")
+
+
+@dataclass(frozen=True, eq=False)
 class Not(_Predicate):
     """1 minus the part's value."""
 
@@ -314,14 +376,24 @@ class Or(_Joined):
     """The maximum of the values of two or more parts; if they are boolean, whether any holds."""
 
 
-LabelTest = LabelIs | LabelClass | LabelAtLeast | LabelAbove | LabelShare
+LabelTest = (
+    LabelIs
+    | LabelClass
+    | LabelAtLeast
+    | LabelAbove
+    | LabelShare
+    | LabelExposure
+    | CountShare
+    | CountDeviance
+    | CountGain
+)
 """A predicate that is about the label alone."""
 Predicate = LabelTest | Constant | Flag | Equals | AtLeast | Above | NonNegative | Clipped | Not | And | Or
 """A statistical query. An affine form alone is not one."""
 
 
 def is_boolean(predicate: Predicate) -> bool:
-    """Whether every value is 0 or 1, that is, neither a `Clipped` nor a `LabelShare` occurs in it."""
+    """Whether every value is 0 or 1: no `Clipped`, `LabelShare` or term of a count is in it."""
     return predicate.boolean
 
 
@@ -386,6 +458,14 @@ def _integer(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         raise PredicateError(f"{value!r} is not an integer: round weights, constants and scales to integers")
     return operator.index(value)
+
+
+def _logarithm(value: object) -> Fraction:
+    """An exact number between -LARGEST_LOG and LARGEST_LOG, the logarithm of a rate."""
+    found = _bound(value)
+    if isinstance(found, Day) or abs(found) > LARGEST_LOG:
+        raise PredicateError(f"{value} is no logarithm of a rate: give a number from -{LARGEST_LOG} to {LARGEST_LOG}")
+    return found
 
 
 def _bound(value: object) -> Bound:

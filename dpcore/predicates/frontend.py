@@ -13,7 +13,7 @@ Of a label that is a number or a count, y >= 30 is in its units, and y alone is 
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from numbers import Rational, Real
 
@@ -25,11 +25,15 @@ from dpcore.predicates.expressions import (
     AtLeast,
     Clipped,
     Constant,
+    CountDeviance,
+    CountGain,
+    CountShare,
     Equals,
     Flag,
     LabelAbove,
     LabelAtLeast,
     LabelClass,
+    LabelExposure,
     LabelIs,
     LabelShare,
     NonNegative,
@@ -185,6 +189,27 @@ def clip(written: Form | Ratio) -> Clipped:
     raise PredicateError('clip takes a form of coordinates only: write clip((3 * z["age"] + 5) / 16)')
 
 
+def count(most: object) -> CountShare:
+    """min(y, most) / most of a count y."""
+    return CountShare(_whole(most))
+
+
+def gain(written: Form | Ratio, centre: object, reach: object, most: object) -> CountGain:
+    """How much likelier a count is at a predicted rate than at one rate: `dpcore.predicates.expressions.CountGain`."""
+    place = clip(written)
+    return CountGain(_whole(most), _number(centre), place.form, place.scale, _number(reach))
+
+
+def loss(written: Form | Ratio, centre: object, reach: object, most: object) -> CountGain:
+    """How much less likely it is there."""
+    return replace(gain(written, centre, reach, most), is_loss=True)
+
+
+def deviance(centre: object, most: object) -> CountDeviance:
+    """How far a count is from one rate, whose logarithm is `centre`."""
+    return CountDeviance(_whole(most), _number(centre))
+
+
 class LabelReference(_Compared):
     """The label, which is still to be compared."""
 
@@ -192,6 +217,11 @@ class LabelReference(_Compared):
     def event(self) -> LabelIs:
         """Of a time to an event, whether the event happened within the horizon."""
         return LabelIs(positive=True)
+
+    @property
+    def exposure(self) -> LabelExposure:
+        """Of a count, what it was counted over, as a share of its upper bound."""
+        return LabelExposure()
 
     @property
     def time(self) -> "LabelReference":

@@ -27,11 +27,15 @@ from dpcore.predicates.expressions import (
     AtLeast,
     Clipped,
     Constant,
+    CountDeviance,
+    CountGain,
+    CountShare,
     Equals,
     Flag,
     LabelAbove,
     LabelAtLeast,
     LabelClass,
+    LabelExposure,
     LabelIs,
     LabelShare,
     NonNegative,
@@ -40,7 +44,23 @@ from dpcore.predicates.expressions import (
     Predicate,
     PredicateError,
 )
-from dpcore.predicates.frontend import Form, LabelReference, Ratio, Reference, added, as_predicate, clip, form, x, y, z
+from dpcore.predicates.frontend import (
+    Form,
+    LabelReference,
+    Ratio,
+    Reference,
+    added,
+    as_predicate,
+    clip,
+    count,
+    deviance,
+    form,
+    gain,
+    loss,
+    x,
+    y,
+    z,
+)
 from dpcore.records.features import Bound, Day
 
 # Parser of predicates: recursive descent.
@@ -49,6 +69,9 @@ from dpcore.records.features import Bound, Day
 #
 #     any  = all {"|" all}        all = not {"&" not}        not = "~" not | atom
 #     atom = "(" any ")" | "true" | "false" | "clip" "(" ratio ")" | side [comparison side]
+#          | "y.exposure" | "count" "(" number ")" | "deviance" "(" exact "," number ")"
+#          | ("gain" | "loss") "(" ratio "," exact "," exact "," number ")"
+#     exact = ["-" | "+"] number ["/" number]
 #     side = x "[" text "]" | "y" | text | "true" | "false" | sum
 #     sum  = ["-" | "+"] term {("+" | "-") term}
 #     ratio = "(" sum ")" ["/" number] | ["-" | "+"] term "/" number | sum
@@ -66,8 +89,8 @@ _SHOWN = 30
 
 _TOKEN = re.compile(
     r"(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3}(?![0-9]))?)"
-    r"|(?P<name>y\.(?:event|time)\b|[A-Za-z_]\w*)"
-    r"|(?P<sign><=|>=|==|!=|[<>&|~()\[\]+*/-])"
+    r"|(?P<name>y\.(?:event|time|exposure)\b|[A-Za-z_]\w*)"
+    r"|(?P<sign><=|>=|==|!=|[<>&|~()\[\]+*/,-])"
 )
 _BLANK = re.compile(r"[ \t\r\n]*")
 _STRINGS = JSONDecoder()
@@ -214,12 +237,49 @@ class _Parser:
             ratio = self._ratio()
             self._take(")")
             return self._made(start, lambda: clip(ratio))
+        if self._at("gain", "loss", "deviance", "count", "y.exposure"):
+            return self._count_term(start)
         left = self._side()
         if not self._at(*_COMPARISONS):
             return self._alone(left)
         if complement:
             self._fail("put the comparison that follows ~ in parentheses")
         return self._compared(start, left)
+
+    def _count_term(self, start: int) -> Predicate:
+        """y.exposure, gain(form / scale, centre, reach, most) or a loss, deviance(centre, most), or count(most)."""
+        if self._took("y.exposure"):
+            return y.exposure
+        name = self._took("gain", "loss", "deviance", "count")
+        self._take("(")
+        if name == "count":
+            most = self._number()
+            self._take(")")
+            return self._made(start, lambda: count(most))
+        if name == "deviance":
+            centre = self._exact()
+            self._take(",")
+            most = self._number()
+            self._take(")")
+            return self._made(start, lambda: deviance(centre, most))
+        ratio = self._ratio()
+        self._take(",")
+        centre = self._exact()
+        self._take(",")
+        reach = self._exact()
+        self._take(",")
+        most = self._number()
+        self._take(")")
+        return self._made(start, lambda: (gain if name == "gain" else loss)(ratio, centre, reach, most))
+
+    def _exact(self) -> Fraction:
+        """A number with a sign, or a fraction of two."""
+        negative = self._took("-", "+") == "-"
+        found = self._number()
+        if self._took("/"):
+            start = self._token.position
+            found = self._made(start, partial(_divided, found, self._number()))
+        return -found if negative else found
 
     def _alone(self, side: Side) -> Predicate:
         if isinstance(side, bool):
@@ -388,7 +448,7 @@ class _Writer:
             case Not(LabelIs() | LabelClass() | LabelAtLeast() | LabelAbove() as part):
                 return _comparison(part, negated=True)
             case LabelShare():
-                return "y"
+                return _of_label(predicate)
             case Not(part):
                 return f"~{self._part(part)}"
             case Constant(value):
@@ -399,6 +459,22 @@ class _Writer:
                 return f"clip(({_form(form)}) / {scale})"
             case _:
                 return _comparison(predicate, negated=False)
+
+
+def _of_label(predicate: LabelShare) -> str:
+    """The text of a fraction of the label."""
+    match predicate:
+        case LabelExposure():
+            return "y.exposure"
+        case CountGain(form=affine, scale=scale, centre=centre, reach=reach, most=most):
+            name = "loss" if predicate.is_loss else "gain"
+            return f"{name}(({_form(affine)}) / {scale}, {_number(centre)}, {_number(reach)}, {most})"
+        case CountDeviance(centre=centre, most=most):
+            return f"deviance({_number(centre)}, {most})"
+        case CountShare(most=most):
+            return f"count({most})"
+        case _:
+            return "y"
 
 
 def _comparison(predicate: Predicate, *, negated: bool) -> str:  # noqa: PLR0911 - one for each kind

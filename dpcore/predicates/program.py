@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.numbers.fixed_point import STORED_FRACTION_BITS
+from dpcore.predicates.count_terms import deviance_bound, deviance_terms, exposures, gain_bound, gain_terms
 from dpcore.predicates.expressions import (
     Above,
     Affine,
@@ -30,12 +31,16 @@ from dpcore.predicates.expressions import (
     AtLeast,
     Clipped,
     Constant,
+    CountDeviance,
+    CountGain,
+    CountShare,
     Equals,
     Flag,
     FormCoordinates,
     LabelAbove,
     LabelAtLeast,
     LabelClass,
+    LabelExposure,
     LabelIs,
     LabelShare,
     NonNegative,
@@ -43,8 +48,9 @@ from dpcore.predicates.expressions import (
     Or,
     Predicate,
 )
+from dpcore.records.coding import OFFSET_BITS
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.features import Bound, EventTime, RealFeature, measured, several_classes
+from dpcore.records.features import Bound, Count, EventTime, RealFeature, measured, several_classes
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 
@@ -71,7 +77,8 @@ class Block:
         self.part = slice(first, min(first + rows, records.rows))
         # One contiguous run for each coordinate: operations read whole columns.
         self._columns = np.ascontiguousarray(_coordinates(records, self.part, columns).T)
-        self._coding, self._labels = records.coding, records.coding.values(records.labels[self.part])
+        self._coding, self._whole_labels = records.coding, records.labels[self.part]
+        self._labels = self._coding.values(self._whole_labels)
         self.usable = records.usable[self.part]
         self.rows = len(self._labels)
         self._fraction_bits = fraction_bits
@@ -136,6 +143,40 @@ class Block:
         shift = STORED_FRACTION_BITS + 1 - self._fraction_bits
         return ((sign * labels + (1 << STORED_FRACTION_BITS)) >> shift).astype(np.int32)
 
+    def _exposures(self) -> NDArray[np.float64]:
+        return np.exp(np.ldexp(self._coding.offsets(self._whole_labels).astype(np.float64), -OFFSET_BITS))
+
+    def _fractions(self, shares: NDArray[np.float64], sign: int) -> Values:
+        """floor(2^f v) of shares v, or of 1 - v if the sign is -1. They are held to [0, 1], whatever was computed."""
+        inside = np.clip(shares if sign > 0 else 1.0 - shares, 0.0, 1.0)
+        return np.floor(np.ldexp(inside, self._fraction_bits)).astype(np.int32)
+
+    def label_exposure(self, sign: int, *largest: int) -> Values:
+        """The exposure divided by its upper bound, the ratio `largest`; sign -1 for 1 less it."""
+        return self._fractions(self._exposures() / float(Fraction(*largest)), sign)
+
+    def _counts(self, most: int) -> NDArray[np.float64]:
+        return np.minimum(self._labels, most).astype(np.float64)
+
+    def count_share(self, sign: int, most: int) -> Values:
+        """The count's share of a bound; sign -1 for 1 less it."""
+        return self._fractions(self._counts(most) / most, sign)
+
+    def count_deviance(self, sign: int, most: int, *numbers: int) -> Values:
+        """Deviance terms from one rate. numbers: ratios of its logarithm and of what divides the terms."""
+        centre, bound = _ratios(numbers)
+        terms = deviance_terms(self._counts(most), self._exposures(), centre)
+        return self._fractions(terms / float(bound), sign)
+
+    def count_gain(self, sign: int, most: int, constant: int, scale: int, *rest: Any) -> Values:
+        """Gains, or losses, divided by a bound. rest: ratios of centre, reach and bound (negative for losses), sums."""
+        *numbers, sums = rest
+        centre, reach, bound = _ratios(numbers)
+        places = np.clip((np.ldexp(sums.astype(np.float64), -STORED_FRACTION_BITS) + constant) / scale, 0.0, 1.0)
+        scores = float(centre) + float(reach) * (2.0 * places - 1.0)
+        gains = gain_terms(self._counts(most), self._exposures(), scores, centre)
+        return self._fractions(np.maximum(gains / float(bound), 0.0), sign)
+
     def column_at_least(self, column: int, least: int) -> Bits:
         """A coordinate is >= least; both in units of 2^-30."""
         return self.pack(self._columns[column] >= least)
@@ -188,6 +229,11 @@ class Block:
         return np.where(self.unpack(bits), np.int32(self.one), values)
 
 
+def _ratios(numbers: Sequence[int]) -> list[Fraction]:
+    """Numerators and denominators, in turn, as numbers."""
+    return [Fraction(*pair) for pair in zip(numbers[::2], numbers[1::2], strict=True)]
+
+
 def _coordinates(records: Records, part: slice, columns: Sequence[int]) -> NDArray[np.int32]:
     """These coordinates of some rows: (rows, len(columns)), in units of 2^-30."""
     features, width = records.features[part], records.features.shape[1]
@@ -209,6 +255,8 @@ _ROW_BITS: dict[Callable[..., Result], int] = {
     **dict.fromkeys(
         (Block.clipped, Block.label_share, Block.lesser, Block.greater, Block.where, Block.unless), _VALUES
     ),
+    # These compute in doubles.
+    **dict.fromkeys((Block.label_exposure, Block.count_share, Block.count_deviance, Block.count_gain), 2 * _SUMS),
 }
 
 
@@ -369,6 +417,8 @@ class _Compiler:
 
     def _new_values(self, predicate: Predicate, *, negated: bool) -> int:
         match predicate:
+            case LabelExposure() | CountShare():
+                return self._count_term(predicate, -1 if negated else 1)
             case LabelShare():
                 return self._place(Block.label_share, (-1 if negated else 1,))
             case Clipped(form, scale):
@@ -381,6 +431,25 @@ class _Compiler:
                 return self._mixed(parts, least=least, negated=negated)
             case _:
                 raise AssertionError(predicate)
+
+    def _count_term(self, term: LabelExposure | CountShare, sign: int) -> int:
+        label = self._schema.label
+        assert isinstance(label, Count), "check refuses other labels"
+        largest = exposures(label)[1]
+        if isinstance(term, LabelExposure):
+            return self._place(Block.label_exposure, (sign, *largest.as_integer_ratio()))
+        if not isinstance(term, CountDeviance):
+            return self._place(Block.count_share, (sign, term.most))
+        if not isinstance(term, CountGain):
+            bound = deviance_bound(label, term.centre, term.most)
+            numbers = (sign, term.most, *term.centre.as_integer_ratio(), *bound.as_integer_ratio())
+            return self._place(Block.count_deviance, numbers)
+        bound = gain_bound(term.most, largest, term.centre, term.reach)
+        signed = -bound if term.is_loss else bound
+        ratios = (*term.centre.as_integer_ratio(), *term.reach.as_integer_ratio(), *signed.as_integer_ratio())
+        return self._place(
+            Block.count_gain, (sign, term.most, term.form.constant, term.scale, *ratios), (self._sum(term.form),)
+        )
 
     def _mixed(self, parts: Sequence[Predicate], *, least: bool, negated: bool) -> int:
         """The minimum or maximum of parts, some of them fractions; of their complements if `negated`."""

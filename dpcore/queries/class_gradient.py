@@ -3,6 +3,7 @@
 With scores s_c = theta_c . z a record of class y has the gradient (p - onehot(y)) z^T, p the softmax of its scores.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +30,8 @@ class ClassGradientQuery(GradientQuery):
     are one vector of squared length |w|^2 |z|^2. It is clipped as a whole, so it is at most C long, whatever k is.
 
     A record that is replaced moves the sum by at most two such lengths: the proof is that of
-    dpcore.accounting.noise_shares.gradient_squared, with w z in place of -w e.
+    dpcore.accounting.noise_shares.gradient_squared, with w z in place of -w e. Class weights multiply what was clipped,
+    as in `GradientQuery`.
 
     Raises PlanError and ConfigurationError as it does, and if the loss is not "logistic".
     """
@@ -78,10 +80,14 @@ class ClassGradientQuery(GradientQuery):
             if progress is not None:
                 progress(min(first + BLOCK_ROWS, records.rows), records.rows)
 
+    @property
+    def class_codes(self) -> Sequence[int]:
+        """See `GradientQuery`."""
+        return range(self.classes)
+
     def decode(self, total: NDArray[np.int64], fraction_bits: int) -> NDArray[np.float64]:
         """The sum of clipped gradients in real units: (classes, d)."""
-        rows = total.reshape(self.classes, -1).astype(np.float64)
-        return np.ldexp(rows, -self.unit_bits(fraction_bits))
+        return self._in_real_units(total.reshape(self.classes, -1), fraction_bits)
 
     def words(self) -> str:
         """See `QueryKind`."""

@@ -42,7 +42,8 @@ class ClassMomentsQuery(LabelMomentsQuery):
         """The query with the same clip, weight and noise for this label. Raises SchemaError for two classes."""
         classes = several_classes(target, "a sum for each class").classes
         clip, multiplier, share = query.clip, query.edge_multiplier, query.share_sigma
-        return cls(clip, multiplier, share, classes, products_of_each_class, persons=query.persons, among=query.among)
+        found = cls(clip, multiplier, share, classes, products_of_each_class)
+        return replace(found, persons=query.persons, among=query.among, weighted=query.weighted)
 
     @property
     def product_sums(self) -> int:

@@ -1,9 +1,10 @@
 """The gradient query: each record contributes its gradient of a loss at theta, clipped to a norm."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from math import isqrt
+from math import gcd, isqrt
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,17 +16,19 @@ from dpcore.accounting.protection import GaussianProtection, Scope, Setting
 from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.progress import Progress
 from dpcore.numbers.rationals import check_rational
-from dpcore.queries.kind import QueryKind, QueryLimits, scope_of
+from dpcore.queries.kind import QueryKind, QueryLimits, check_counted_once, scope_of
 from dpcore.records.clipping import Basis
 from dpcore.records.computation import Computation
 from dpcore.records.losses import LOSSES, STEP_BITS, WEIGHT_BITS, LossName, check_loss, clip_squared, weight_table
 from dpcore.records.persons import PERSON_BITS, PersonRows, Persons, bits_of, factor_of
-from dpcore.records.records import BLOCK_ROWS, Records, edges
+from dpcore.records.records import BLOCK_ROWS, Records, edges, weighted_sums
+from dpcore.records.weight import weighted_squared
 
 MOST_FRACTION_BITS = 16
 THETA_BITS = 20
 LARGEST_THETA = 1 << 31
 """In units of 2^-THETA_BITS."""
+LARGEST_CLASS_WEIGHT = 1000
 
 ROW_ROOM = 8
 """How many times as long as C a row of a person may be before the person's average is clipped to C."""
@@ -53,6 +56,12 @@ class Rows:
         return (into, times) if usable is None else (into[usable], times[usable])
 
 
+def class_weights_in_words(weights: Sequence[float]) -> str:
+    """Such as "class weights 1 : 5", the negative class first: each over the least of them."""
+    least = min(weights)
+    return f"class weights {' : '.join(f'{weight / least:.4g}' for weight in weights)}"
+
+
 @dataclass(frozen=True)
 class GradientQuery(QueryKind):
     """Sums of clipped gradients, with noise on every coordinate.
@@ -61,12 +70,21 @@ class GradientQuery(QueryKind):
     integer weight of its margin theta . z (dpcore.records.losses), lowered to the largest integer at which w
     |z| <= C 2^(f + WEIGHT_BITS). A record that is not usable adds zero.
 
-    Sensitivity: 2 C in L2, for every theta and P. Proof: dpcore.accounting.noise_shares.gradient_squared.
+    Sensitivity: 2 C in L2, for every theta and P. Proof: dpcore.accounting.noise_shares.gradient_squared. With weights:
+    dpcore.records.weight.weighted_squared.
+
+    With class weights k a record of class c adds k_c / max k times that: its integers are k_c (w z), in units of 2^-(f
+    + WEIGHT_BITS) / max k.
+
+    As |w z| <= C 2^(f + WEIGHT_BITS) after clipping and k_c <= max k, no record is longer than C still, and the
+    sensitivity is 2 C. In units it is that of the length max k C.
 
     Of persons (dpcore.records.persons) a contribution is the sum of one vector for each, in units finer by W: the sum
     of w_i v_i over the person's rows, v_i clipped to ROW_ROOM times C, and this sum shortened to W C.
 
     So a person adds one integer vector no longer than W C, whatever the rows are, and moves the sum by at most 2 W C.
+    With class weights the sum is of w_i k_c v_i and is shortened to W max k C, in units finer by max k as well.
+
     Integers are shortened with room for rounding (dpcore.records.compiled.add_shortened).
 
     Raises PlanError if a field is out of range or theta does not fit the basis, ConfigurationError if the loss is
@@ -76,6 +94,8 @@ class GradientQuery(QueryKind):
     array: ClassVar[str] = "gradient"
     losses: ClassVar[tuple[str, ...]] = LOSSES
     """Those that it may be of."""
+    weighs_classes: ClassVar[bool] = True
+    """Whether its label has classes, which may be weighted."""
     shorter: ClassVar[str] = "leave the basis out, or shorten the schema"
 
     loss: LossName
@@ -92,6 +112,10 @@ class GradientQuery(QueryKind):
     """See `QueryKind`."""
     among: Cohorts | None = field(default=None, kw_only=True)
     """See `QueryKind.cohorts`; share_sigma is that of the smallest one."""
+    class_weights: tuple[int, ...] = field(default=(), kw_only=True)
+    """k, for each class, of two the negative one first; without a common factor. None: all alike."""
+    weighted: bool = field(default=False, kw_only=True)
+    """Whether each record counts by its weight; weights are not clipped with the gradients."""
 
     def __post_init__(self) -> None:
         check_loss(self.loss, self.losses)
@@ -102,6 +126,8 @@ class GradientQuery(QueryKind):
             )
         if self.basis is not None and self.basis.d != self.coordinates:
             raise PlanError(f"theta has {len(self.theta)} coordinates and the basis {self.basis.d}: make them equal")
+        self._check_class_weights()
+        check_counted_once(self.persons, weighted=self.weighted)
         _ = self.shares
 
     @property
@@ -123,6 +149,23 @@ class GradientQuery(QueryKind):
         return WEIGHT_BITS
 
     @property
+    def largest_class_weight(self) -> int:
+        """Max k, by which the unit is divided: 1 if classes are not weighted."""
+        return max(self.class_weights, default=1)
+
+    def unit(self, fraction_bits: int) -> float:
+        """What an integer of a total is worth."""
+        return 2.0 ** -self._unit_bits(fraction_bits) / self.largest_class_weight
+
+    def _unit_bits(self, fraction_bits: int) -> int:
+        """Fraction bits of a total, but for class weights."""
+        return fraction_bits + self.weight_bits + bits_of(self.persons)
+
+    def _squared(self, fraction_bits: int) -> int:
+        """The largest squared length of what a record adds, in units of a sum over records."""
+        return clip_squared(self.clip, fraction_bits, self.weight_bits) * self.largest_class_weight**2
+
+    @property
     def coordinates(self) -> int:
         """Those of a record at which theta is taken: d."""
         return len(self.theta) // self.vectors
@@ -131,6 +174,11 @@ class GradientQuery(QueryKind):
     def vectors(self) -> int:
         """The number of theta's rows, each with a weight for every coordinate."""
         return 1
+
+    @property
+    def is_weighted(self) -> bool:
+        """See `QueryKind`."""
+        return self.weighted
 
     def length(self, d: int) -> int:
         """Theta's. Raises PlanError if it has another one than `vectors` d."""
@@ -147,16 +195,18 @@ class GradientQuery(QueryKind):
     def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
         """A bound on every coordinate, with the noise's 2^-64 tail. Raises PlanError if int64 might not hold it."""
         self._check_room(fraction_bits)
-        squared = clip_squared(self.clip, fraction_bits, self.weight_bits)
-        return limits.rows * isqrt(squared << 2 * bits_of(self.persons)) + self.shares.tail_bound(
-            limits.parties, self.length(limits.d)
-        )
+        longest = isqrt(self._squared(fraction_bits) << 2 * bits_of(self.persons))
+        return limits.rows * longest + self.shares.tail_bound(limits.parties, self.length(limits.d))
 
     def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
         """This party's sum and its share of the noise: int64 (length,)."""
+
         # One thread suffices: the work is one product per row.
+        def of(rows: Records) -> NDArray[np.int64]:
+            return self.sums(rows, fraction_bits, computation.progress)
+
         if self.persons is None:
-            sums = self.sums(records, fraction_bits, computation.progress)
+            sums = weighted_sums(records, of, len(self.theta), is_weighted=self.weighted)
         else:
             sums = self.person_sums(records, fraction_bits, computation.persons, computation.progress)
         return sums + self.shares.draw(len(sums), computation.random)
@@ -166,7 +216,7 @@ class GradientQuery(QueryKind):
         self._check_records(records)
         self._check_room(fraction_bits)
         most, totals = clip_squared(self.clip, fraction_bits, self.weight_bits), self._totals(1)
-        once = Rows(np.zeros(records.rows, dtype=np.int64), np.ones(records.rows, dtype=np.int64))
+        once = Rows(np.zeros(records.rows, dtype=np.int64), self._class_weights_of(records))
         self._add(records, fraction_bits, most, once, totals, progress)
         total: NDArray[np.int64] = totals[0]
         return total
@@ -181,12 +231,12 @@ class GradientQuery(QueryKind):
 
         squared = clip_squared(self.clip, fraction_bits, self.weight_bits)
         of_row = max(squared, min(ROW_ROOM**2 * squared, _LARGEST_SQUARE))
-        weights, done = persons.weights(records.usable), 0
+        weights, done = persons.weights(records.usable) * self._class_weights_of(records), 0
         total = np.zeros(len(self.theta), dtype=np.int64)
         for places, own in persons.runs():
             vectors = self._totals(int(own.max()) + 1)
             self._add(records.at(places), fraction_bits, of_row, Rows(own, weights[places]), vectors)
-            add_shortened(vectors, float(squared << 2 * PERSON_BITS), total)
+            add_shortened(vectors, float(self._squared(fraction_bits) << 2 * PERSON_BITS), total)
             done += len(places)
             if progress is not None:
                 progress(done, records.rows)
@@ -220,13 +270,25 @@ class GradientQuery(QueryKind):
             if progress is not None:
                 progress(min(first + BLOCK_ROWS, records.rows), records.rows)
 
+    def _class_weights_of(self, records: Records) -> NDArray[np.int64]:
+        """How often each row counts for its class: int64 (rows,)."""
+        found = np.ones(records.rows, dtype=np.int64)
+        for code, weight in zip(self.class_codes, self.class_weights, strict=False):
+            found[records.labels == code] = weight
+        return found
+
+    @property
+    def class_codes(self) -> Sequence[int]:
+        """The labels of the classes, in the order of `class_weights`."""
+        return (-1, 1)
+
     def decode(self, total: NDArray[np.int64], fraction_bits: int) -> NDArray[np.float64]:
         """The sum of clipped gradients in real units: (d,)."""
-        return np.ldexp(total.astype(np.float64), -self.unit_bits(fraction_bits))
+        return self._in_real_units(total, fraction_bits)
 
-    def unit_bits(self, fraction_bits: int) -> int:
-        """Fraction bits of a total."""
-        return fraction_bits + self.weight_bits + bits_of(self.persons)
+    def _in_real_units(self, total: NDArray[np.int64], fraction_bits: int) -> NDArray[np.float64]:
+        exact = np.ldexp(total.astype(np.float64), -self._unit_bits(fraction_bits))
+        return np.asarray(exact / self.largest_class_weight)
 
     @property
     def name(self) -> str:
@@ -237,7 +299,10 @@ class GradientQuery(QueryKind):
         """See `QueryKind`."""
         where = "" if self.basis is None else " in the learner's basis"
         unit = "record" if self.persons is None else "person"
-        return f"the gradient of the {self.loss} loss{where}, each {unit}'s clipped to {float(self.clip):.3g}"
+        classes = f", {class_weights_in_words(self.class_weights)}" if self.class_weights else ""
+        counted = " and counted by its weight" if self.weighted else ""
+        clipped = f"each {unit}'s clipped to {float(self.clip):.3g}{counted}"
+        return f"the gradient of the {self.loss} loss{where}, {clipped}{classes}"
 
     @property
     def contents(self) -> str:
@@ -246,7 +311,11 @@ class GradientQuery(QueryKind):
 
     def facts(self, d: int, fraction_bits: int) -> dict[str, Any]:
         """See `QueryKind`."""
-        return {"d": d, "unit": f"2^-{self.unit_bits(fraction_bits)}", "loss": self.loss}
+        unit = f"2^-{self._unit_bits(fraction_bits)}"
+        if not self.class_weights:
+            return {"d": d, "unit": unit, "loss": self.loss}
+        weights = list(self.class_weights)
+        return {"d": d, "unit": f"{unit} / {max(weights)}", "loss": self.loss, "class_weights": weights}
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -270,17 +339,37 @@ class GradientQuery(QueryKind):
 
     def protection(self, setting: Setting) -> GaussianProtection:
         """See `QueryKind`."""
-        factor = factor_of(self.persons) ** 2
-        squared = factor * gradient_squared(self.clip, setting.fraction_bits, self.weight_bits)
+        clipped = gradient_squared(self.clip, setting.fraction_bits, self.weight_bits)
+        # No vector that is added is longer than max k times the clipped one of a record, or W times that of a person.
+        squared = factor_of(self.persons) ** 2 * clipped * self.largest_class_weight**2
         values, honest = self.length(setting.d), setting.honest_parties
         # One vector of length C where the unit leaves, the distance of two where it is replaced.
+        alone: Fraction | int = squared // 4
+        moved: Fraction | int = squared
+        if self.weighted:
+            moved, alone = weighted_squared(moved, values), weighted_squared(alone, values)
         return GaussianProtection(
-            self.scope, honest, self.share_sigma, squared, values, squared_alone=squared // 4, cohorts=self.among
+            self.scope, honest, self.share_sigma, moved, values, squared_alone=alone, cohorts=self.among
         )
 
     def with_noise(self, share_sigma: int) -> Self:
         """See `QueryKind`."""
         return replace(self, share_sigma=share_sigma)
+
+    def _check_class_weights(self) -> None:
+        weights = self.class_weights
+        if not weights:
+            return
+        if not self.weighs_classes:
+            raise PlanError("only a label of classes has class weights: leave them out")
+        if len(weights) != len(self.class_codes):
+            classes = len(self.class_codes)
+            raise PlanError(f"there are {len(weights)} class weights for {classes} classes: give each class one")
+        if min(weights) < 1 or max(weights) > LARGEST_CLASS_WEIGHT or gcd(*weights) != 1 or len(set(weights)) == 1:
+            raise PlanError(
+                f"class weights are {list(weights)}: give whole numbers from 1 to {LARGEST_CLASS_WEIGHT} without a "
+                "common factor that are not all alike"
+            )
 
     @cached_property
     def _theta_length(self) -> int:

@@ -48,6 +48,7 @@ class HazardGradientQuery(GradientQuery):
     """
 
     losses: ClassVar[tuple[str, ...]] = ("hazards",)
+    weighs_classes: ClassVar[bool] = False
     intervals: int = 1
     """J, that of the schema's label."""
     interval_weight: int = 1

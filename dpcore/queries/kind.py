@@ -164,6 +164,18 @@ def scope_of(persons: Persons | None) -> Scope:
     return "record" if persons is None else "person"
 
 
+def check_counted_once(persons: Persons | None, *, weighted: bool) -> None:
+    """Raise PlanError if rows would count both by a weight and as a part of a person.
+
+    A sum by weights is rounded once for all rows of a party (dpcore.records.weight); of persons it would be rounded for
+    each count of rows, so the bounds of the two do not simply multiply.
+    """
+    if persons is not None and weighted:
+        raise PlanError(
+            "rows count by a weight or as rows of persons, not by both: protect records, or use a schema without weight"
+        )
+
+
 class QueryKind(SumQuery[Any], ABC):
     """One kind of query. The defaults are those of a sum that protects each record by shares of noise."""
 
@@ -205,6 +217,11 @@ class QueryKind(SumQuery[Any], ABC):
     @property
     def takes_maps(self) -> bool:
         """Whether records may be mapped first: its bound depends on no values, and it names no coordinates."""
+        return False
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether rows count by the schema's weight; a kind that cannot is about the schema without its weight."""
         return False
 
     def check_target(self, target: Target) -> None:

@@ -6,7 +6,7 @@ products do not depend on the label.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
@@ -49,7 +49,7 @@ class LabelMomentsQuery(MomentsQuery, ABC):
         return super().length(d) + (self.label_sums - 1) * d + (self.product_sums - 1) * self._products_length(d)
 
     def _products_length(self, d: int) -> int:
-        return d * (d + 1) // 2 - int(self.clip.bias)
+        return d * (d + 1) // 2 - self._left_out
 
     def sums(
         self,
@@ -97,8 +97,8 @@ class NumberMomentsQuery(LabelMomentsQuery):
     def of(cls, query: MomentsQuery, target: Target) -> Self:
         """The query with the same clip, weight and noise for this label. Raises SchemaError for labels of classes."""
         coding = with_value(target, "a sum of label times record").coding
-        multiplier, share = query.edge_multiplier, query.share_sigma
-        return cls(query.clip, multiplier, share, coding, persons=query.persons, among=query.among)
+        found = cls(query.clip, query.edge_multiplier, query.share_sigma, coding)
+        return replace(found, persons=query.persons, among=query.among, weighted=query.weighted)
 
     @property
     def coding(self) -> Coding:

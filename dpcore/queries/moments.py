@@ -24,7 +24,7 @@ from dpcore.accounting.protection import GaussianProtection, Scope, Setting
 from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.numbers.progress import Progress
-from dpcore.queries.kind import QueryKind, QueryLimits, scope_of
+from dpcore.queries.kind import QueryKind, QueryLimits, check_counted_once, scope_of
 from dpcore.rados.distribution import Moments
 from dpcore.randomness.noise import LARGEST_SIGMA
 from dpcore.records.clipping import Clip
@@ -32,8 +32,9 @@ from dpcore.records.computation import Computation, RowSums, sum_on_threads
 from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Product
 from dpcore.records.held_back import HeldBack
 from dpcore.records.persons import Persons, bits_of, factor_of, sums_over_persons
-from dpcore.records.records import Records, edges
+from dpcore.records.records import Records, edges, weighted_sums
 from dpcore.records.schema import Schema
+from dpcore.records.weight import weighted_squared
 
 MOST_FRACTION_BITS = 20
 """A block's sums of products are at most BLOCK_ROWS 4^20, so they are exact in double precision."""
@@ -51,7 +52,7 @@ class MomentsQuery(QueryKind):
     x_j x_k 4^f. No product is rounded. The square of the bias is omitted, because its sum is the public row count.
 
     Sensitivity: with S = R^2 4^f, sqrt(k^2 (2 S - 2 c) + 50 (S^2 - c^2)) at its maximum over c. Proof:
-    dpcore.accounting.noise_shares.moments_squared.
+    dpcore.accounting.noise_shares.moments_squared. With weights: dpcore.records.weight.weighted_squared.
 
     Of persons it is the sum of an average of each person's rows, in units finer by W: dpcore.records.persons, which
     proves the sensitivity, W times that of records.
@@ -75,10 +76,15 @@ class MomentsQuery(QueryKind):
     """See `QueryKind`."""
     among: Cohorts | None = field(default=None, kw_only=True)
     """See `QueryKind.cohorts`; share_sigma is that of the smallest one."""
+    weighted: bool = field(default=False, kw_only=True)
+    """Whether each record counts by its weight. The square of the bias is then sent too: it is the sum of weights."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.edge_multiplier <= LARGEST_SIGMA:
             raise PlanError(f"edge_multiplier is {self.edge_multiplier}: give an integer from 1 to 2^48")
+        if self.weighted and not self.clip.bias:
+            raise PlanError("weighted moments need a bias, whose square is the sum of weights: set bias in the schema")
+        check_counted_once(self.persons, weighted=self.weighted)
         _ = self.shares
 
     @property
@@ -95,8 +101,18 @@ class MomentsQuery(QueryKind):
         return replace(self, among=cohorts)
 
     def length(self, d: int) -> int:
-        """Number of values: d + d(d + 1)/2, one fewer with a bias."""
-        return d + d * (d + 1) // 2 - int(self.clip.bias)
+        """Number of values: d + d(d + 1)/2, one fewer with a bias and without weights."""
+        return d + d * (d + 1) // 2 - self._left_out
+
+    @property
+    def is_weighted(self) -> bool:
+        """See `QueryKind`."""
+        return self.weighted
+
+    @property
+    def _left_out(self) -> int:
+        """How many products are not sent: the square of the bias, whose sum is public without weights."""
+        return int(self.clip.bias and not self.weighted)
 
     def shape(self, d: int) -> tuple[int, ...]:
         """(length,): in the order of a contribution."""
@@ -126,15 +142,14 @@ class MomentsQuery(QueryKind):
 
     def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
         """This party's sums and its share of the noise: int64 (length,)."""
+
+        def of(rows: Records, progress: Progress | None = computation.progress) -> NDArray[np.int64]:
+            return self.sums(rows, fraction_bits, progress, computation.row_sums)
+
         if self.persons is None:
-            sums = self.sums(records, fraction_bits, computation.progress, computation.row_sums)
+            sums = weighted_sums(records, of, self.length(records.d), is_weighted=self.weighted)
         else:
-            sums = sums_over_persons(
-                computation.persons,
-                records,
-                lambda part, progress: self.sums(part, fraction_bits, progress, computation.row_sums),
-                computation.progress,
-            )
+            sums = sums_over_persons(computation.persons, records, of, computation.progress)
         return sums + self.shares.draw(len(sums), computation.random)
 
     def sums(
@@ -216,6 +231,9 @@ class MomentsQuery(QueryKind):
         noise = np.full(products.shape, sigma * unit / PRODUCT_WEIGHT)
         np.fill_diagonal(noise, sigma * unit / SQUARE_WEIGHT)
         about = rows if held_back is None else held_back.rows(rows)
+        if self.weighted:
+            # As many rows as the weights add up to: the square of the bias is that sum, with its noise.
+            return max(1, round(float(products[-1, -1]))), noise
         if self.clip.bias:
             products[-1, -1], noise[-1, -1] = about, 0.0 if held_back is None else held_back.rows_deviation(rows)
         return about, noise
@@ -228,7 +246,8 @@ class MomentsQuery(QueryKind):
     def words(self) -> str:
         """See `QueryKind`."""
         averaged = "" if self.persons is None else ", averaged for each person"
-        return f"moments with records clipped to {float(self.clip.norm_bound):.3g}{averaged}"
+        counted = ", each counted by its weight" if self.weighted else ""
+        return f"moments with records clipped to {float(self.clip.norm_bound):.3g}{averaged}{counted}"
 
     @property
     def contents(self) -> str:
@@ -262,6 +281,8 @@ class MomentsQuery(QueryKind):
             factor * bound(self.clip, setting.fraction_bits, self.edge_multiplier) for bound in self.sensitivities
         )
         values, honest = self.length(setting.d), setting.honest_parties
+        if self.weighted:
+            squared, alone = weighted_squared(squared, values), weighted_squared(alone, values)
         return GaussianProtection(
             self.scope, honest, self.share_sigma, squared, values, squared_alone=alone, cohorts=self.among
         )
@@ -281,7 +302,7 @@ class MomentsQuery(QueryKind):
 
     def _triangle(self, d: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         rows, columns = np.triu_indices(d)
-        kept = len(rows) - int(self.clip.bias)
+        kept = len(rows) - self._left_out
         return rows[:kept], columns[:kept]
 
 

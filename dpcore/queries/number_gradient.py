@@ -33,6 +33,7 @@ class NumberGradientQuery(GradientQuery):
     """
 
     losses: ClassVar[tuple[str, ...]] = FAMILIES
+    weighs_classes: ClassVar[bool] = False
     labels: Coding = NUMBER
     """That of the schema's label."""
 

@@ -15,12 +15,14 @@ from dpcore.records.features.described import CellError, Cells, Floats, Numbers,
 from dpcore.records.features.described_label import DescribedLabel
 from dpcore.records.schema import Schema
 from dpcore.records.texts import Form, form_of
+from dpcore.records.weight import NO_WEIGHT, Weight, WeightUnits
 
 __all__ = [
     "CellError",
     "Cells",
     "EncodedRows",
     "Numbers",
+    "StoredLabels",
     "StoredRows",
     "Tally",
     "Texts",
@@ -64,10 +66,31 @@ class StoredRows:
     labels: Labels
     usable: Mask
     tallies: tuple[Tally, ...]
+    weights: WeightUnits | None = None
+    """(m,); None if the schema has no weight."""
+    weight_tally: Tally | None = None
+    others: tuple["StoredLabels", ...] = ()
+    """Under further labels of the schema. Features are then 0 only in rows that no label makes usable."""
 
     def leave_out(self, rows: Mask) -> None:
         """Make these rows (m,) unusable."""
-        self.features[rows], self.labels[rows], self.usable[rows] = 0, 1, False
+        self.features[rows] = 0
+        for each in self.of_labels:
+            each.labels[rows], each.usable[rows] = 1, False
+
+    @property
+    def of_labels(self) -> "tuple[StoredRows | StoredLabels, ...]":
+        """What is stored under each label, its own first."""
+        return (self, *self.others)
+
+
+@dataclass(frozen=True)
+class StoredLabels:
+    """One of several labels of stored rows: a row may be usable under one label and not under another."""
+
+    labels: Labels
+    usable: Mask
+    tally: Tally
 
 
 def store(features: NDArray[np.float64], out: NDArray[np.int32] | None = None) -> NDArray[np.int32]:
@@ -85,14 +108,24 @@ def store(features: NDArray[np.float64], out: NDArray[np.int32] | None = None) -
     return stored
 
 
-def sources(schema: Schema, *, label: bool) -> tuple[WantedColumn, ...]:
-    """The distinct columns that encoding needs and how to read them, including the label's if `label` is true."""
+def sources(schema: Schema, *, label: bool, others: Sequence[Target] = ()) -> tuple[WantedColumn, ...]:
+    """The distinct columns that encoding needs and how to read them, including the label's if `label` is true.
+
+    others: further labels.
+    """
     needed = [source_of(feature) for feature in schema.features]
-    return tuple(dict.fromkeys([*needed, *_of_label(schema.label)] if label else needed))
+    if label and schema.weight is not None:
+        needed.append(_of_weight(schema.weight))
+    needed += [column for each in (*([schema.label] if label else []), *others) for column in _of_label(each)]
+    return tuple(dict.fromkeys(needed))
 
 
 def _of_label(label: Target) -> list[WantedColumn]:
     return [WantedColumn(*each) for each in zip(label.columns, label.readings, strict=True)]
+
+
+def _of_weight(weight: Weight) -> WantedColumn:
+    return WantedColumn(weight.column, "numbers")
 
 
 def source_of(feature: Feature) -> WantedColumn:
@@ -106,19 +139,32 @@ def encode(schema: Schema, cells: Mapping[WantedColumn, Cells], rows: int, *, la
     usable, tallies = _fill(schema, cells, x)
     labels = None
     if label:
-        labels, tally = _labelled(schema, cells, usable)
+        labels, tally = _labelled(schema, schema.label, cells, usable)
         tallies.append(tally)
     x[~usable] = 0.0
     return EncodedRows(x, labels, usable, tuple(tallies))
 
 
-def encode_stored(schema: Schema, cells: Mapping[WantedColumn, Cells], rows: int) -> StoredRows:
-    """Encode `rows` rows with labels as a party stores them: `store` of `encode`, without creating doubles."""
+def encode_stored(
+    schema: Schema, cells: Mapping[WantedColumn, Cells], rows: int, others: Sequence[Target] = ()
+) -> StoredRows:
+    """Encode `rows` rows with labels as a party stores them: `store` of `encode`, without creating doubles.
+
+    others: further labels of the same schema.
+    """
     features = np.empty((rows, schema.d), dtype=np.int32)
     usable, tallies = _fill(schema, cells, features)
-    labels, tally = _labelled(schema, cells, usable)
-    features[~usable] = 0
-    return StoredRows(features, labels, usable, (*tallies, tally))
+    found = []
+    for each in others:
+        under = usable.copy()
+        of_label, tally = _labelled(schema, each, cells, under)
+        found.append(StoredLabels(of_label, under, tally))
+    labels, tally = _labelled(schema, schema.label, cells, usable)
+    features[~np.logical_or.reduce([usable, *(each.usable for each in found)])] = 0
+    weights = weight_tally = None
+    if schema.weight is not None:
+        weights, weight_tally = schema.weight.encode(cells[_of_weight(schema.weight)])
+    return StoredRows(features, labels, usable, (*tallies, tally), weights, weight_tally, tuple(found))
 
 
 def _fill(schema: Schema, cells: Mapping[WantedColumn, Cells], x: NDArray[Any]) -> tuple[Mask, list[Tally]]:
@@ -163,11 +209,11 @@ def in_form(cells: Texts, form: Form) -> Texts:
     return Texts(places[cells.codes], texts, cells.booleans)
 
 
-def _labelled(schema: Schema, cells: Mapping[WantedColumn, Cells], usable: Mask) -> tuple[Labels, Tally]:
+def _labelled(schema: Schema, label: Target, cells: Mapping[WantedColumn, Cells], usable: Mask) -> tuple[Labels, Tally]:
     """Labels, 1 in unusable rows, and their tally. Clears `usable` for the rows whose label is dropped."""
     form = form_of(schema.texts)
-    found = [cells[column] for column in _of_label(schema.label)]
-    encoded = schema.label.encode([in_form(each, form) if isinstance(each, Texts) else each for each in found], form)
+    found = [cells[column] for column in _of_label(label)]
+    encoded = label.encode([in_form(each, form) if isinstance(each, Texts) else each for each in found], form)
     labels = encoded.labels
     usable &= ~encoded.dropped
     labels[~usable] = 1
@@ -191,9 +237,10 @@ _EFFECTS = {
     "zero": ("sets all its indicators to 0", "sets all their indicators to 0"),
     "impute": ("replaces it by {impute}", "replaces them by {impute}"),
     "clip": ("moves it to the nearest bound", "moves them to the nearest bound"),
+    NO_WEIGHT: ("gives its row the weight 0", "gives their rows the weight 0"),
 }
 # A row that is left out loses every cell, a clipped cell only its distance from the bound.
-_LOSSES = {"zero-vector": 0, NO_ID: 0, "zero": 1, "impute": 1, "clip": 2}
+_LOSSES = {"zero-vector": 0, NO_ID: 0, "zero": 1, "impute": 1, NO_WEIGHT: 1, "clip": 2}
 
 
 @dataclass(frozen=True)
@@ -259,10 +306,11 @@ def changes(
     """All that the schema's policies changed in a table of this many rows, what lost most first.
 
     Rows that are left out come before cells whose value is lost, and these before clipped ones; the most cells first.
-    tallies: one per feature, in the schema's order, then that of the label if there is one. without_id: the number of
-    rows without an id in `id_column`.
+    tallies: one per feature, in the schema's order, then that of the label and of the weight if there are. without_id:
+    the number of rows without an id in `id_column`.
     """
-    parts: list[Feature | Target] = [*schema.features, schema.label]
+    parts: list[Feature | Target | Weight] = [*schema.features, schema.label]
+    parts += [] if schema.weight is None else [schema.weight]
     found = [each for part, tally in zip(parts, tallies, strict=False) for each in _changes(part, tally, rows)]
     if without_id:
         found.append(Change(id_column, without_id, rows, "empty", "id_column", NO_ID))
@@ -270,11 +318,19 @@ def changes(
 
 
 def changed_cells(schema: Schema, tallies: Sequence[Tally]) -> dict[str, int]:
-    """For each feature, how many of its cells have a value that is not theirs, in rows that stay."""
-    return {
+    """For each feature, how many of its cells have a value that is not theirs, in rows that stay; so of the weight.
+
+    tallies: as of `changes`, perhaps without that of the label.
+    """
+    found = {
         feature.name: sum(change.cells for change in _changes(feature, tally, 0) if not change.leaves_out)
         for feature, tally in zip(schema.features, tallies, strict=False)
     }
+    if schema.weight is not None:
+        found[f"weight {schema.weight.column}"] = sum(
+            change.cells for change in _changes(schema.weight, tallies[-1], 0)
+        )
+    return found
 
 
 def main_cause(found: Sequence[Change]) -> str:
@@ -290,9 +346,12 @@ def why_unusable(found: Sequence[Change], *, rows: int, usable: int) -> str | No
     return f"{counted if usable else 'no row is usable'}: {main_cause(found)}"
 
 
-def _changes(part: Feature | Target, tally: Tally, rows: int) -> Iterator[Change]:
+def _changes(part: Feature | Target | Weight, tally: Tally, rows: int) -> Iterator[Change]:
     """The changes of one column, where there are any."""
-    prefix, impute = ("label.", "") if isinstance(part, DescribedLabel) else ("", part.imputed_text)
+    if isinstance(part, DescribedLabel | Weight):
+        prefix, impute = "weight." if isinstance(part, Weight) else "label.", ""
+    else:
+        prefix, impute = "", part.imputed_text
     for policy in part.policies:
         if cells := tally.count(policy.cells):
             alike = tally.alike if policy.cells == "unlisted" else 0

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -13,6 +13,7 @@ from dpcore.errors import PlanError, SchemaError, ShapeError
 from dpcore.numbers.fixed_point import ONE, STORED_FRACTION_BITS
 from dpcore.records.coding import SIGNS, Coding, Labels
 from dpcore.records.feature_map import FeatureMap
+from dpcore.records.weight import WeightUnits, check_weights, weighted_sum
 
 # Rows per block: a multiple of 8, so that a block of rows is a block of whole bytes of packed selection bits.
 BLOCK_ROWS = 4096
@@ -32,17 +33,19 @@ class Records:
     """(m,), or more numbers a row: as `coding` says."""
     usable: NDArray[np.bool_] = field(repr=False)
     """(m,) bool; an unusable row has zero features, including the bias, and label 1, so that the row count never
-    depends on values. Records that `only` made share the arrays of others: what they hold in rows that are not
-    usable is not to be read. `edges` and predicates do not."""
+    depends on values. Records that `only` and `labelled` made share the arrays of others: what they hold in rows that
+    are not usable is not to be read. `edges` and predicates do not."""
     feature_map: FeatureMap | None = field(default=None, repr=False)
     """What `edges` applies to the features, block by block; d is then the map's."""
     coding: Coding = field(default=SIGNS, repr=False)
     """What the labels are."""
+    weights: WeightUnits | None = field(default=None, repr=False)
+    """(m,), what rows count in weighted sums (dpcore.records.weight); None if all count alike."""
 
     def __post_init__(self) -> None:
         self._check_shapes()
         self._check_values()
-        for name in ("features", "labels", "usable"):
+        for name in ("features", "labels", "usable", *_weighted(self)):
             view = getattr(self, name).view()
             view.flags.writeable = False
             object.__setattr__(self, name, view)
@@ -67,6 +70,8 @@ class Records:
 
     def _check_values(self) -> None:
         self.coding.check(self.labels)
+        if self.weights is not None:
+            check_weights(self.weights, self.rows)
         # Block by block, so that memory is read once and no large array is created.
         for first in range(0, self.rows, BLOCK_ROWS):
             rows = slice(first, first + BLOCK_ROWS)
@@ -89,7 +94,8 @@ class Records:
     def between(self, first: int, stop: int) -> "Records":
         """The rows from `first` to before `stop`, or to the last, as views. They are not checked again."""
         part = object.__new__(Records)
-        for name in ("features", "labels", "usable"):
+        object.__setattr__(part, "weights", None)
+        for name in ("features", "labels", "usable", *_weighted(self)):
             object.__setattr__(part, name, getattr(self, name)[first:stop])
         object.__setattr__(part, "feature_map", self.feature_map)
         object.__setattr__(part, "coding", self.coding)
@@ -101,7 +107,8 @@ class Records:
         if stop - first == len(places):
             return self.between(first, stop)
         part = object.__new__(Records)
-        for name in ("features", "labels", "usable"):
+        object.__setattr__(part, "weights", None)
+        for name in ("features", "labels", "usable", *_weighted(self)):
             array = getattr(self, name)[places]
             array.flags.writeable = False
             object.__setattr__(part, name, array)
@@ -138,6 +145,21 @@ class Records:
         object.__setattr__(part, "usable", usable)
         return part
 
+    def labelled(self, labels: Labels, usable: NDArray[np.bool_], coding: Coding) -> "Records":
+        """The same rows under another label, usable where both agree. It shares the features.
+
+        Raises ShapeError if there is not a label for each row, SchemaError if one is out of range.
+        """
+        part = self.only(usable)
+        if labels.shape != coding.shape(self.rows) or labels.dtype != coding.dtype:
+            raise ShapeError(f"labels have shape {labels.shape}: give {coding.shape(self.rows)} {coding.dtype}")
+        coding.check(labels)
+        view = labels.view()
+        view.flags.writeable = False
+        object.__setattr__(part, "labels", view)
+        object.__setattr__(part, "coding", coding)
+        return part
+
     def zeroed(self) -> "Records":
         """The records with zero features and label 1 in every row that is not usable, as after loading."""
         if bool(self.usable.all()):
@@ -145,7 +167,16 @@ class Records:
         features = np.where(self.usable[:, np.newaxis], self.features, np.int32(0))
         labels = self.labels.copy()
         labels[~self.usable] = 1
-        return Records(features, labels, self.usable, self.feature_map, self.coding)
+        return Records(features, labels, self.usable, self.feature_map, self.coding, self.weights)
+
+    @property
+    def unweighted(self) -> "Records":
+        """The same rows, which all count alike. Shares the arrays."""
+        if self.weights is None:
+            return self
+        part = self.between(0, self.rows)
+        object.__setattr__(part, "weights", None)
+        return part
 
     @cached_property
     def digest(self) -> bytes:
@@ -158,7 +189,28 @@ class Records:
         labels = self.coding.dtype.newbyteorder("<")
         for array, kind in ((self.features, "<i4"), (self.labels, labels), (self.usable, "u1")):
             digest.update(np.ascontiguousarray(array, dtype=kind).data)
+        if self.weights is not None:
+            digest.update(b"weights\0" + np.ascontiguousarray(self.weights, dtype="<u2").tobytes())
         return digest.digest()
+
+
+def _weighted(records: Records) -> tuple[str, ...]:
+    return () if records.weights is None else ("weights",)
+
+
+def weighted_sums(
+    records: Records, sums: Callable[[Records], NDArray[np.int64]], length: int, *, is_weighted: bool
+) -> NDArray[np.int64]:
+    """The sums of all rows, (length,), times their weights if the query is about weighted rows.
+
+    sums: those of some of the rows, all alike. Raises SchemaError if a weighted query meets rows without weights.
+    """
+    if not is_weighted:
+        return sums(records.unweighted)
+    if records.weights is None:
+        raise SchemaError("the query is about weights and the records have none: load them with the query's schema")
+    alike = records.unweighted
+    return weighted_sum(records.weights, lambda places: sums(alike.at(places)), length)
 
 
 def edges(

@@ -8,10 +8,10 @@ handled. Its canonical form can be written in any language:
     only the quotation mark, the backslash and the characters below U+0020 are escaped (by backslash with b, f, n, r or
     t if JSON has that, else by backslash, u and four lower-case digits). The lists label.positive, label.negative, true
     and false are sorted by code point; features and values keep their order. Only the fields texts, if the list is
-    empty, and unreadable and prefix, if not set, are left out; a schema with texts or unreadable is of version 2, one
-    with a date of version 3, one whose label is of several classes of version 4, one with a prefix or whose label is a
-    number, a count or a time to an event of version 5, any other of version 1. texts is in the order nfc, trim, case,
-    and with the steps nfc and trim the schema's own texts are in that form.
+    empty, and unreadable, prefix and weight, if not set, are left out; a schema with texts or unreadable is of version
+    2, one with a date of version 3, one whose label is of several classes of version 4, one with a prefix or a weight
+    or whose label is a number, a count or a time to an event of version 5, any other of version 1. texts is in the
+    order nfc, trim, case, and with the steps nfc and trim the schema's own texts are in that form.
 
     digest = SHA-256("rado.v1/schema" || 0x00 || canonical form)
 """
@@ -20,11 +20,11 @@ import hashlib
 import json
 import re
 import struct
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 from dpcore.errors import SchemaError
 from dpcore.records.features import (
@@ -51,6 +51,7 @@ from dpcore.records.features import (
 )
 from dpcore.records.features.described import FIRST_VERSION, SCHEMA_VERSION
 from dpcore.records.texts import DRAFTED_TEXTS, TEXT_STEPS, parse_toml
+from dpcore.records.weight import WEIGHT_VERSION, Weight
 
 if TYPE_CHECKING:
     from dpcore.records.encoding import EncodedRows
@@ -59,8 +60,8 @@ BIAS = "bias"
 
 _DIGEST_PREFIX = b"rado.v1/schema\0"
 _ABSENT = "(absent)"
-_KEYS = ("schema_version", "name", "bias", "texts", "label", "features")
-_OPTIONAL = ("bias", "texts")
+_KEYS = ("schema_version", "name", "bias", "texts", "label", "weight", "features")
+_OPTIONAL = ("bias", "texts", "weight")
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,8 @@ class Schema:
     """Whether the last coordinate is the bias, 1 in every usable row."""
     texts: tuple[str, ...] = ()
     """The steps after which texts are compared."""
+    weight: Weight | None = None
+    """What each row counts; None if all count alike."""
 
     def __post_init__(self) -> None:
         require_name("name", self.name)
@@ -129,9 +132,13 @@ class Schema:
                 seen[coordinate] = f"feature {feature.name!r}"
 
     def _check_columns(self) -> None:
+        if self.weight is not None and self.weight.column in self.label.columns:
+            raise SchemaFieldError("weight.column", f"{self.weight.column!r} is the label's column; name another")
         first: dict[str, Feature] = {}
         for feature in self.features:
             field = f"features.{feature.name}.column"
+            if self.weight is not None and feature.column == self.weight.column:
+                raise SchemaFieldError(field, f"{feature.column!r} is the column of the weight; remove the feature")
             if feature.column in self.label.columns:
                 raise SchemaFieldError(
                     field, f"{feature.column!r} is the label's column and would reveal the label; remove the feature"
@@ -238,7 +245,13 @@ class Schema:
     def version(self) -> int:
         """The version of its files and of its canonical form: the first that has its fields."""
         parts = (self.label, *self.features)
-        return max(2 if self.texts else FIRST_VERSION, *(part.version for part in parts))
+        own = FIRST_VERSION if self.weight is None else WEIGHT_VERSION
+        return max(2 if self.texts else FIRST_VERSION, own, *(part.version for part in parts))
+
+    @property
+    def unweighted(self) -> "Schema":
+        """The same schema with all rows alike: what statistics are about."""
+        return self if self.weight is None else replace(self, weight=None)
 
     def encode(self, frame: Any) -> "EncodedRows":
         """Encode a data frame, an Arrow table or a file: `x` (rows, d), `usable` (rows,), and the policies' `tallies`.
@@ -264,18 +277,7 @@ class Schema:
     @classmethod
     def from_toml(cls, text: str, source: str = "") -> "Schema":
         """The schema described by a TOML text, of a `source` named in errors. Raises SchemaError, SchemaFieldError."""
-        try:
-            table = parse_toml(text)
-        except (ValueError, RecursionError) as error:  # also an integer of thousands of digits
-            place = f"{source}: " if source else ""
-            raise SchemaError(f"{place}not valid TOML: {error}; correct the file") from None
-        try:
-            return _from_table(table)
-        except SchemaFieldError as error:
-            raise SchemaFieldError(error.field, error.sentence, source=source) from None
-        except ValueError as error:  # a hexadecimal integer may be too long to print
-            place = f"{source}: " if source else ""
-            raise SchemaError(f"{place}has a value that cannot be used: {error}; correct the file") from None
+        return read_toml_text(text, source, schema_from_table)
 
     @classmethod
     def from_canonical(cls, data: bytes) -> "Schema":
@@ -285,7 +287,7 @@ class Schema:
             table = _decode_reals(table)
             if FIRST_VERSION < table["schema_version"] <= SCHEMA_VERSION:
                 table.setdefault("texts", [])
-            schema = _from_table(table)
+            schema = schema_from_table(table)
             exact = schema.canonical_bytes() == data
         except SchemaError:
             raise
@@ -297,17 +299,27 @@ class Schema:
 
     def to_toml(self, comments: Sequence[str] = ()) -> str:
         """An editable TOML text that reads back as this schema, with `comments` at the top."""
-        lines = [f"# {line}" for comment in comments for line in comment.splitlines()]
-        lines += [f"schema_version = {self.version}", f"name = {_toml(self.name)}", f"bias = {_toml(self.bias)}"]
-        if self.version > FIRST_VERSION:
-            lines.append(f"texts = {_toml(list(self.texts))}")
-        lines += ["", "[label]", *_toml_lines(plain(self.label))]
-        for feature in self.features:
-            table = plain(feature)
-            if feature.column == feature.name:
-                del table["column"]
-            lines += ["", "[[features]]", *_toml_lines(table)]
-        return "\n".join(lines) + "\n"
+        return toml_text(self, self.version, [("[label]", plain(self.label))], comments)
+
+
+def toml_text(
+    schema: Schema, version: int, labels: Sequence[tuple[str, Mapping[str, Any]]], comments: Sequence[str]
+) -> str:
+    """A TOML text with the schema's features. labels: the header and the fields of each label's table."""
+    lines = [f"# {line}" for comment in comments for line in comment.splitlines()]
+    lines += [f"schema_version = {version}", f"name = {_toml(schema.name)}", f"bias = {_toml(schema.bias)}"]
+    if version > FIRST_VERSION:
+        lines.append(f"texts = {_toml(list(schema.texts))}")
+    for header, table in labels:
+        lines += ["", header, *_toml_lines(table)]
+    if schema.weight is not None:
+        lines += ["", "[weight]", *_toml_lines(asdict(schema.weight))]
+    for feature in schema.features:
+        table = plain(feature)
+        if feature.column == feature.name:
+            del table["column"]
+        lines += ["", "[[features]]", *_toml_lines(table)]
+    return "\n".join(lines) + "\n"
 
 
 def differences(mine: Schema, theirs: Schema) -> list[SchemaDifference]:
@@ -327,6 +339,7 @@ def differences(mine: Schema, theirs: Schema) -> list[SchemaDifference]:
 def _flat(schema: Schema) -> dict[str, str]:
     flat = {"name": repr(schema.name), "bias": _toml(schema.bias), "texts": _toml(list(schema.texts))}
     parts = [("label", plain(schema.label))] + [(f"features.{f.name}", plain(f)) for f in schema.features]
+    parts += [] if schema.weight is None else [("weight", asdict(schema.weight))]
     for path, part in parts:
         # A repr would distinguish 1 from 1.0, but every real is a float from construction.
         flat.update({f"{path}.{key}": "(none)" if value is None else _toml(value) for key, value in part.items()})
@@ -336,11 +349,33 @@ def _flat(schema: Schema) -> dict[str, str]:
 def _plain(schema: Schema) -> dict[str, Any]:
     features = [plain(feature) for feature in schema.features]
     found = {"name": schema.name, "bias": schema.bias, "label": plain(schema.label), "features": features}
+    if schema.weight is not None:
+        found["weight"] = asdict(schema.weight)
     return {**found, "texts": list(schema.texts)} if schema.texts else found
 
 
-def _from_table(table: Mapping[str, Any]) -> Schema:
-    """A schema from the tables of a TOML file; the canonical form has the same shape."""
+Made = TypeVar("Made")
+
+
+def read_toml_text(text: str, source: str, make: Callable[[Mapping[str, Any]], Made]) -> Made:
+    """What `make` makes of the tables of a TOML text. Raises SchemaError, SchemaFieldError, which name the source."""
+    place = f"{source}: " if source else ""
+    try:
+        table = parse_toml(text)
+    except (ValueError, RecursionError) as error:  # also an integer of thousands of digits
+        raise SchemaError(f"{place}not valid TOML: {error}; correct the file") from None
+    try:
+        return make(table)
+    except SchemaFieldError as error:
+        raise SchemaFieldError(error.field, error.sentence, source=source) from None
+    except ValueError as error:  # a hexadecimal integer may be too long to print
+        raise SchemaError(f"{place}has a value that cannot be used: {error}; correct the file") from None
+
+
+def schema_from_table(table: Mapping[str, Any]) -> Schema:
+    """A schema from the tables of a TOML file; the canonical form has the same shape. Raises SchemaFieldError."""
+    if "labels" in table:
+        raise SchemaFieldError("labels", "lists several labels, and one schema has one; say which, such as --label")
     for key in table:
         if key not in _KEYS:
             raise SchemaFieldError(key, f"is not a key; {nearest(key, _KEYS)}")
@@ -360,8 +395,18 @@ def _from_table(table: Mapping[str, Any]) -> Schema:
     label = build_label(_without_none(table["label"]))
     features = tuple(_feature(part, number) for number, part in enumerate(table["features"], start=1))
     _check_version(version, table, label, features)
-    texts = table.get("texts", ())
-    return Schema(name=table["name"], bias=table.get("bias", True), label=label, features=features, texts=texts)
+    texts, weight = table.get("texts", ()), _weight(table.get("weight"))
+    named = {"name": table["name"], "bias": table.get("bias", True), "texts": texts}
+    return Schema(**named, label=label, features=features, weight=weight)
+
+
+def _weight(table: object) -> Weight | None:
+    """The weight of a parsed table; None without one."""
+    if table is None:
+        return None
+    if not isinstance(table, Mapping):
+        raise SchemaFieldError("weight", "is not a table; write [weight]")
+    return build(Weight, _without_none(table), "weight")
 
 
 def _check_version(version: int, table: Mapping[str, Any], label: Target, features: Sequence[Feature]) -> None:
@@ -370,6 +415,7 @@ def _check_version(version: int, table: Mapping[str, Any], label: Target, featur
         sentence = f"is missing; write texts = {_toml(list(DRAFTED_TEXTS))}, or [] to compare texts as they are"
         raise SchemaFieldError("texts", sentence)
     later = [("texts", 2)] if "texts" in table else []
+    later += [("weight", WEIGHT_VERSION)] if "weight" in table else []
     later.append((f"label.{label.versioned_key}", label.version))
     later += [(f"features.{part.name}.{part.versioned_key}", part.version) for part in features]
     for field, needed in later:
@@ -411,6 +457,9 @@ def _encode_reals(value: Any) -> Any:
 def _decode_reals(table: dict[str, Any]) -> dict[str, Any]:
     """The canonical form's table with its hexadecimal doubles decoded. Re-serialising detects all other errors."""
     label = _decoded(table["label"], LABEL_TYPES)
+    if "weight" in table:
+        reals = {key: _real(value) for key, value in table["weight"].items() if key in Weight.reals}
+        table = {**table, "weight": {**table["weight"], **reals}}
     return {**table, "label": label, "features": [_decoded(part, FEATURE_TYPES) for part in table["features"]]}
 
 

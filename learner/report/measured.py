@@ -3,227 +3,67 @@
 Evaluations of both sorts have the same figures and intervals (dpcore.evaluation.evaluation).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from dpcore.errors import ConfigurationError, DataError, RadofedError
 from dpcore.estimators.oracle import WHOLE
 from dpcore.evaluation.class_evaluation import ClassEvaluation
-from dpcore.evaluation.evaluation import CalibrationBin, Evaluation
-from dpcore.evaluation.intervals import Interval, Proportion
-from dpcore.evaluation.options import MOST_BINS, EvaluationOptions
-from dpcore.evaluation.scores import RocPoint
+from dpcore.evaluation.count_evaluation import CountEvaluation
+from dpcore.evaluation.evaluation import Evaluation
+from dpcore.evaluation.event_evaluation import MOST_COUNTS, EventEvaluation
+from dpcore.evaluation.measured_evaluation import MeasuredEvaluation
+from dpcore.evaluation.options import EvaluationOptions
+from dpcore.numbers.fixed_point import STORED_FRACTION_BITS
 from dpcore.predicates.evaluation import sums
-from dpcore.predicates.expressions import Predicate
+from dpcore.predicates.expressions import Predicate, is_boolean
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.encoding import Change, changes, summed, why_unusable
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.features import Classes, Label
-from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from dpcore.statistics.accuracy import Estimates
+from learner.measured_models import MeasuredValues, measured_values
 from learner.model import Model, warn_of
+from learner.report.evaluation_files import file_of
 from radobase.reading import FileKind, read_json, with_remedy
 from radobase.tables.tables import as_source, open_table, stored_blocks
 
 OWN_BINS = 10
+MOST_OWN = 64
+"""Bins of scores of own rows with times to an event: more bins leave less open about the order within one."""
 _REMEDY = "give the file that `rado learner evaluate MODEL --format json > FILE` wrote"
 _EVALUATION = FileKind(with_remedy(_REMEDY), limit_bytes=4 << 20)
 _FORMAT = 1
 """The version of the commands' JSON that is read (radofed.cli.output)."""
-_MOST_POINTS = MOST_BINS
-
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-Number = Annotated[float, Field(allow_inf_nan=False)]
-Size = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-def _ordered(ends: list[float]) -> list[float]:
-    if ends[0] > ends[1]:
-        raise ValueError("the lower end is above the upper one")
-    return ends
-
-
-Ends = Annotated[list[Share], Field(min_length=2, max_length=2), AfterValidator(_ordered)]
-
-
-class _Read(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
-
-
-class _Proportion(_Read):
-    estimate: Share
-    on_rows: Ends
-    on_distribution: Ends | None
-
-    def read(self) -> Proportion:
-        new = None if self.on_distribution is None else Interval(*self.on_distribution)
-        return Proportion(self.estimate, Interval(*self.on_rows), new)
-
-
-class _CalibrationBin(_Read):
-    predicted: Ends
-    rows: Number
-    observed: _Proportion
-
-
-class _RocPoint(_Read):
-    threshold: Number
-    false_positive_rate: _Proportion
-    true_positive_rate: _Proportion
-
-
-class _Part(_Read):
-    share: Annotated[str, Field(pattern=r"^[0-9]{1,19}/[1-9][0-9]{0,18}$")]
-    part: str
-
-    def read(self) -> HeldBack:
-        return HeldBack(Fraction(self.share), Part(self.part))
-
-
-_Confidence = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
-_Pair = Annotated[list[Number], Field(min_length=2, max_length=2)]
-
-
-class _Asked(_Read):
-    """Which model was measured, and what asking cost."""
-
-    model_digest: str = ""
-    privacy: dict[str, Any]
-
-
-class _File(_Asked):
-    """`Evaluation.to_dict`, of a model with one score."""
-
-    rows: Annotated[int, Field(ge=1)]
-    part: _Part | None
-    unseen: bool
-    edges_found: bool | None = None
-    confidence: _Confidence
-    usable: Size
-    usable_half_width: Size
-    cell_half_width: Size
-    confusion: Annotated[list[_Pair], Field(min_length=2, max_length=2)]
-    error: _Proportion
-    true_positive_rate: _Proportion
-    false_positive_rate: _Proportion
-    precision: _Proportion
-    balanced_accuracy: _Proportion
-    calibration: Annotated[list[_CalibrationBin], Field(min_length=2, max_length=_MOST_POINTS)]
-    roc: Annotated[list[_RocPoint], Field(min_length=1, max_length=_MOST_POINTS)]
-    auc: _Proportion
-    auc_half_width: Annotated[Size, Field(le=0.5)] | None = None
-    largest_bin: Share | None = None
-    rounding: Size
-    deviation: Size
-
-    def evaluation(self, _model: Model) -> Evaluation:
-        """The evaluation. Raises ValueError, or a RadofedError, if fields contradict one another."""
-        if self.usable > self.rows:
-            raise ValueError("more usable rows than rows")
-        if len(self.roc) != len(self.calibration) - 1:
-            raise ValueError("points of the ROC curve are not the edges of the bins")
-        thresholds, bins = [point.threshold for point in self.roc], [each.predicted for each in self.calibration]
-        if thresholds != sorted(set(thresholds), reverse=True) or bins != sorted(bins):
-            raise ValueError("thresholds or bins are not in order")
-        if (self.error.on_distribution is not None) != self.unseen:
-            raise ValueError("intervals for new rows, and a model that may have seen the rows")
-        auc, sizes = self.auc.read(), [max(each.rows, 0.0) for each in self.calibration]
-        # The noise is in the interval on the rows.
-        noise = max(auc.estimate - auc.on_rows.lower, auc.on_rows.upper - auc.estimate, 0.0)
-        return Evaluation(
-            rows=self.rows,
-            confidence=self.confidence,
-            usable=self.usable,
-            usable_half_width=self.usable_half_width,
-            confusion=np.array(self.confusion),
-            cell_half_width=self.cell_half_width,
-            error=self.error.read(),
-            true_positive_rate=self.true_positive_rate.read(),
-            false_positive_rate=self.false_positive_rate.read(),
-            precision=self.precision.read(),
-            balanced_accuracy=self.balanced_accuracy.read(),
-            calibration=tuple(
-                CalibrationBin(Interval(*each.predicted), each.rows, each.observed.read()) for each in self.calibration
-            ),
-            roc=tuple(
-                RocPoint(each.threshold, each.false_positive_rate.read(), each.true_positive_rate.read())
-                for each in self.roc
-            ),
-            auc=auc,
-            auc_half_width=min(noise, 0.5) if self.auc_half_width is None else self.auc_half_width,
-            largest_bin=max(sizes) / (sum(sizes) or 1.0) if self.largest_bin is None else self.largest_bin,
-            edges_found=self.edges_found,
-            rounding=self.rounding,
-            deviation=self.deviation,
-            part=None if self.part is None else self.part.read(),
-            unseen=self.unseen,
-        )
-
-
-class _OfClass(_Read):
-    recall: _Proportion
-    precision: _Proportion
-
-
-class _ClassFile(_Asked):
-    """`ClassEvaluation.to_dict`."""
-
-    rows: Annotated[int, Field(ge=1)]
-    part: _Part | None
-    unseen: bool
-    confidence: _Confidence
-    cell_half_width: Size
-    deviation: Size
-    error: _Proportion
-    confusion: dict[str, dict[str, Number]]
-    classes: dict[str, _OfClass]
-
-    def evaluation(self, model: Model) -> ClassEvaluation:
-        """The evaluation. Raises ValueError if fields contradict one another, or the model."""
-        names = model.scoring.names
-        listed = [set(self.classes), set(self.confusion), *map(set, self.confusion.values())]
-        if any(each != set(names) for each in listed):
-            raise ValueError("its classes are not those of the model")
-        if (self.error.on_distribution is not None) != self.unseen:
-            raise ValueError("intervals for new rows, and a model that may have seen the rows")
-        return ClassEvaluation(
-            classes=names,
-            rows=self.rows,
-            confidence=self.confidence,
-            confusion=np.array([[self.confusion[name][other] for other in names] for name in names]),
-            cell_half_width=self.cell_half_width,
-            error=self.error.read(),
-            recalls=tuple(self.classes[name].recall.read() for name in names),
-            precisions=tuple(self.classes[name].precision.read() for name in names),
-            deviation=self.deviation,
-            part=None if self.part is None else self.part.read(),
-            unseen=self.unseen,
-        )
-
-
-_FILES: Mapping[str, type[_File | _ClassFile]] = {Label.type: _File, Classes.type: _ClassFile}
-"""What a file has, by the type of the model's label."""
+Figures = Evaluation | ClassEvaluation | MeasuredEvaluation | MeasuredValues | CountEvaluation | EventEvaluation
+"""What an evaluation says, by the type of the label, and for numbers and counts by whose rows they are."""
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
     """An evaluation."""
 
-    figures: Evaluation | ClassEvaluation
+    figures: Figures
     own: bool
     """Whether on the learner's own rows."""
     privacy: PrivacyStatement | None
     """What asking cost; None for own rows."""
     changes: tuple[Change, ...] = ()
     """What the schema's policies changed in own rows, what lost most first."""
+
+    @property
+    def of_classes(self) -> Evaluation | ClassEvaluation | None:
+        """The figures, if the label has classes."""
+        return self.figures if isinstance(self.figures, Evaluation | ClassEvaluation) else None
 
     def to_dict(self) -> dict[str, Any]:
         """All figures by name, in JSON types."""
@@ -250,7 +90,7 @@ def read_evaluation(path: Path, model: Model) -> Measured:
     where = "privacy"
     try:
         # No field that is not needed is kept.
-        found = _FILES[model.schema.label.type].model_validate(data)
+        found = file_of(model).model_validate(data)
         privacy = PrivacyStatement.from_dict(found.privacy)
         where = "a field"
         figures = found.evaluation(model)
@@ -274,8 +114,14 @@ def measure(model: Model, table: Any) -> Measured:
     table: a path, an Arrow table or a data frame. Raises DataError as radobase.tables.tables does, and if no row
     is usable. Warns if some are not, or many cells were changed.
     """
+    if model.schema.label.coding.is_measured:
+        values = measured_values(model, table)
+        return Measured(figures=values, own=True, privacy=None, changes=values.errors.changes)
     rows = OwnRows(model.schema, table)
+    intervals = model.schema.label.coding.intervals
     options = EvaluationOptions(bins=OWN_BINS, edges_part=Fraction(0))
+    if intervals:
+        options = EvaluationOptions(bins=min(MOST_OWN, MOST_COUNTS // (2 * intervals + 1)))
     found = model.scoring.evaluate(model, rows, options, unseen=True)
     return Measured(figures=found, own=True, privacy=None, changes=rows.changes)
 
@@ -323,5 +169,6 @@ class OwnRows:
     ) -> Estimates:
         """Exact means over the rows."""
         records = self._records if feature_map is None else self._records.mapped(feature_map)
-        means = sums(predicates, self.schema, records, 0) / self.rows
+        bits = 0 if all(map(is_boolean, predicates)) else STORED_FRACTION_BITS
+        means = np.ldexp(sums(predicates, self.schema, records, bits).astype(np.float64), -bits) / self.rows
         return Estimates(means, self.rows, confidence, 0.0, 0.0, 0.0, 0.0)

@@ -3,18 +3,22 @@
 import importlib.metadata
 import platform
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpcore.accounting.odds import EXCEPTIONS
 from dpcore.evaluation.class_evaluation import ClassEvaluation
 from dpcore.evaluation.evaluation import Evaluation
+from dpcore.evaluation.thresholds import is_measurable
 from dpcore.numbers.rationals import rounded_up
 from learner.composition import EpsilonCurve, Point
 from learner.estimators import FROM_RELEASES
 from learner.report import sentences
+from learner.report.coefficients import APPROXIMATE
 from learner.report.gathering import MOST_PREDICATES, Report
+from learner.report.measured import Measured
 from learner.report.pictures import Drawn, drawing
 from learner.report.sentences import registry_entry
+from learner.report.value_quality import quality_of
 from learner.shapes import Curve, Shape, Surface
 from radobase.presentation.page import Document
 from radobase.presentation.svg import Drawing, Plot, Scale
@@ -88,7 +92,9 @@ def document(report: Report) -> Document:
         "report": report,
         "statement": report.statement,
         "plots": [(curve, epsilon_plot(curve), curve_words(curve)) for curve in report.curves],
-        "measured": [(each, *_quality(each.figures, each.own)) for each in report.measured],
+        "measured": [(each, *_quality(report, each)) for each in report.measured],
+        "effect": report.model.scoring.effect if report.model is not None else "",
+        "effect_note": APPROXIMATE if report.model is not None and report.model.log_hazards is not None else "",
         "shapes": report.shapes,
         "most_shapes": MOST_RANKED_OF_CLASS if several else MOST_RANKED,
         "shape_plots": [
@@ -121,11 +127,16 @@ def document(report: Report) -> Document:
     return Document("learner.report", "learner_report.html", title, values)
 
 
-def _quality(figures: Evaluation | ClassEvaluation, own: bool) -> tuple[str, tuple[tuple[Plot, str], ...]]:
-    """The template that shows an evaluation, and its plots."""
+def _quality(report: Report, measured: Measured) -> tuple[str, Any]:
+    """The template that shows an evaluation, and its plots, or what is shown of a label without classes."""
+    figures, own = measured.of_classes, measured.own
+    if figures is None:
+        assert report.model is not None, "a model was measured"
+        return "value_quality.html", quality_of(report.model, measured)
     if isinstance(figures, ClassEvaluation):
         return "class_quality.html", ()
-    return "quality.html", (calibration_plot(figures, own), roc_plot(figures, own))
+    plots = calibration_plot(figures, own), roc_plot(figures, own)
+    return "quality.html", (*plots, precision_plot(figures, own)) if figures.points else plots
 
 
 def epsilon_plot(curve: EpsilonCurve) -> Plot:
@@ -192,6 +203,22 @@ def roc_plot(figures: Evaluation, own: bool) -> tuple[Plot, str]:
     return plot, words
 
 
+def precision_plot(figures: Evaluation, own: bool) -> tuple[Plot, str]:
+    """Precision against recall, from high thresholds to low, where the noise leaves it measurable."""
+    known = [point for point in figures.points if is_measurable(point.precision)]
+    hidden = len(figures.points) - len(known)
+    words = "Precision and recall. Each point is a threshold: right of the rows said to be positive, by found."
+    if hidden:
+        words += f" At {hidden} of {len(figures.points)} thresholds precision is not measurable at this epsilon."
+    plot = _square("precision", own, words, "right, of the rows said to be positive", "found, of the positive rows")
+    plot.line([(point.recall.estimate, point.precision.estimate) for point in known])
+    for point in known:
+        interval = point.precision.strongest
+        plot.whisker(point.recall.estimate, interval.lower, interval.upper)
+        plot.point(point.recall.estimate, point.precision.estimate)
+    return plot, words
+
+
 def _square(name: str, own: bool, words: str, heading: str, label: str) -> Plot:
     """A plot of one share against another, with the line where both are equal."""
     id_ = f"{name.lower()}-{'own' if own else 'asked'}"
@@ -205,7 +232,8 @@ def _square(name: str, own: bool, words: str, heading: str, label: str) -> Plot:
         label=label,
         height=_SQUARE,
     )
-    plot.stroke(f"M{plot.left} {plot.bottom} L{plot.right} {plot.top}", "zero")
+    if name != "precision":
+        plot.stroke(f"M{plot.left} {plot.bottom} L{plot.right} {plot.top}", "zero")
     return plot
 
 

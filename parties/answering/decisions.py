@@ -51,6 +51,23 @@ class Party:
     """Of the rows; None if no column names them."""
     load: str = ""
     """The random name of the load of the rows; empty if there is none, and then parts of the rows count in full."""
+    others: tuple[tuple[Schema, Records], ...] = ()
+    """The same rows under each further label of the party's schema file."""
+
+    def under(self, schema: Schema) -> "Party":
+        """The party as if it had this schema's label alone, and no weight if the schema has none; and a secret for it.
+
+        If it has no such label, under the one whose schema differs least, which `check_schema` then refuses.
+        """
+        if (not self.others and self.schema.weight is None) or schema.digest == self.schema.digest:
+            return self
+        known = [(self.schema, self.records), *self.others]
+        if schema.weight is None:
+            known = [(own.unweighted, records.unweighted) for own, records in known]
+        own, records = min(known, key=lambda each: len(differences(each[0], schema)))
+        # What repeats its draws under one label must not repeat another's.
+        secret = replace(self.secret, schema_digest=own.digest)
+        return replace(self, schema=own, records=records, secret=secret, others=())
 
     def about(self, epoch: str | None) -> "Party":
         """The party as if it had the rows of this epoch only, and a secret for them; itself for all rows.
@@ -138,6 +155,7 @@ def decide(
         raise WireError(Code.ATTEMPT_MISMATCH, f"Attempt {attempt} of {query.max_attempts}.")
     if attempt > 1:
         check_retry(opened, attempt, roster, retry)
+    party = party.under(query.schema)
     check_schema(query, party.schema)
     party = party.about(query.epoch)
     rows = party.units(query)

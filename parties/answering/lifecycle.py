@@ -33,7 +33,7 @@ from parties.members import Rosters
 from parties.policy import Policy
 from radobase.logs import Log
 from wire.errors import CATALOGUE, Code, ConnectionLostError, TimedOutError, WireError
-from wire.query import OpenedQuery, check_time, open_query
+from wire.query import OpenedQuery, Query, check_time, open_query
 from wire.roster import Roster
 from wire.statements import Acceptance, Cohort, Pending, Ready, Refusal, sign
 from wire.status import PartyState, Phase, Work
@@ -464,12 +464,13 @@ class QueryLifecycle:
             return False
         return True
 
-    def _accepted_by(self, held: Attempt, epoch: str | None) -> tuple[Party, str]:
+    def _accepted_by(self, held: Attempt, query: Query) -> tuple[Party, str]:
         """The party with the rows of an acceptance, and the data's digest; after a restart, of the present data."""
         party = self._accepted_with.get((held.query_id, held.attempt))
         if party is not None:
             return party, party.data_digest
-        return self._party.about(epoch), self._history.data_digest(held.query_id, held.attempt)
+        under = self._party.under(query.schema)
+        return under.about(query.epoch), self._history.data_digest(held.query_id, held.attempt)
 
     def _compute(self, work: Work, held: Attempt, wanted: Callable[[], bool]) -> None:
         def progress(_done: int, _total: int) -> None:
@@ -478,7 +479,7 @@ class QueryLifecycle:
 
         begun = time.monotonic()
         opened = open_query(work.query, self._rosters.current, now_unix_s=self._clock())
-        party, data_digest = self._accepted_by(held, opened.query.epoch)
+        party, data_digest = self._accepted_by(held, opened.query)
         check_unchanged(opened.query, held.rows, self._attempts.cost(held), party, data_digest)
         computation = Computation(self._random, party.secret, party.row_sums, progress, party.numbers)
         values = integer_vector(opened, party.records, computation)

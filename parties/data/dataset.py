@@ -7,7 +7,7 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from secrets import token_hex
 from typing import Any, Self
 
@@ -18,17 +18,27 @@ from dpcore.errors import ConfigurationError, DataError, SlotOverflowError
 from dpcore.numbers.progress import Progress
 from dpcore.records.coding import SIGNS, Coding, Labels
 from dpcore.records.computation import PartySecret, RowPart, add_exactly, sum_on_threads
-from dpcore.records.encoding import Change, StoredRows, Tally, changed_cells, changes, main_cause, summed
+from dpcore.records.encoding import (
+    Change,
+    StoredLabels,
+    StoredRows,
+    Tally,
+    changed_cells,
+    changes,
+    main_cause,
+    summed,
+)
 from dpcore.records.features import Classes, EventTime, Target, measured
 from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import BLOCK_ROWS, Records
 from dpcore.records.schema import Schema
+from dpcore.records.shared_schema import SharedSchema
 from parties.config import PartyCluster, PartyConfig
 from parties.data.epochs import Epochs, EpochsRead, check_epoch_column
 from radobase.cluster_jobs import ITEM_BYTES, ClusterError, ClusterJob, check_in_background
 from radobase.logs import Log
 from radobase.printing import amount
-from radobase.schema_files import load_schema
+from radobase.schema_files import load_shared
 from radobase.tables.recoding import Occurrences, Recode, columns_of, load_recode, recoded_words
 from radobase.tables.tables import IdentifiedRows, RowsRead, Table, TableSource, identified_blocks, open_table
 
@@ -72,12 +82,31 @@ class LoadReport:
     """By column of the schema, the cells that the recode file changed."""
     unused_recodes: tuple[str, ...] = ()
     """Sentences about spellings of the recode file that no cell has."""
+    label: str = ""
+    """The name of the label that its classes, labels and usable rows are of; empty if the schema has one."""
+    others: tuple["LoadReport", ...] = ()
+    """Of the same rows under each further label."""
+
+    @property
+    def all_changes(self) -> tuple[Change, ...]:
+        """Those of every label."""
+        return tuple(dict.fromkeys(change for each in (self, *self.others) for change in each.changes))
+
+    @property
+    def usable_by_label(self) -> dict[str, int]:
+        """Usable rows under each label, by its name; empty if the schema has one."""
+        return {each.label: each.rows - each.zero_vectors for each in (self, *self.others) if each.label}
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Sentences that the data officer should know, about problems that do not stop the party."""
         many = (change.clause for change in self._further if change.is_many)
-        return (*self._of_rows(), *self.unused_recodes, *many)
+        own = (*map(self._named, self._of_rows()), *self.unused_recodes, *many)
+        # What was changed in features is the same under each label.
+        return tuple(dict.fromkeys((*own, *(warning for each in self.others for warning in each.warnings))))
+
+    def _named(self, sentence: str) -> str:
+        return f"label {self.label!r}: {sentence}" if self.label else sentence
 
     @property
     def recoded_sentence(self) -> str:
@@ -126,10 +155,11 @@ class LoadReport:
             sizes = ", ".join(f"{rows} {name!r}" for name, rows in self.class_rows)
         elif self.measured is not None:
             sizes = "labels from {:g} to {:g}".format(*self.measured)
-        lines = [f"{self.file}: {amount(self.rows, 'row')}, {sizes}"]
+        lines = [f"{self.file}: {amount(self.rows, 'row')}, {self._named(sizes)}"]
         lines += [self.recoded_sentence] if self.recoded else []
-        lines += [f"warning: {warning}" for warning in (*self._of_rows(), *self.unused_recodes)]
-        return [*lines, *(f"warning: {each.clause}" if each.is_many else each.sentence for each in self._further)]
+        lines += [f"warning: {warning}" for warning in (*map(self._named, self._of_rows()), *self.unused_recodes)]
+        lines += [f"warning: {each.clause}" if each.is_many else each.sentence for each in self._further]
+        return list(dict.fromkeys((*lines, *(line for each in self.others for line in each.sentences()))))
 
 
 @dataclass(frozen=True)
@@ -143,11 +173,13 @@ class Dataset:
     """The rows' numbers, for queries about a part of them; None if no key was given."""
     epochs: Epochs | None = None
     """Of the rows; None if no column names them."""
+    others: tuple[tuple[Schema, Records], ...] = ()
+    """The same rows under each further label of the schema, with the same features in memory."""
 
 
 def load(
     source: TableSource,
-    schema: Schema,
+    schema: Schema | SharedSchema,
     progress: RowsRead | None = None,
     *,
     row_key: RowKey | None = None,
@@ -171,40 +203,42 @@ def load(
     """
     _check_id_column(schema, id_column, recode)
     check_epoch_column(schema, id_column, epoch_column, recode)
-    table = open_table(source)
-    counted = _Counted(table.path, schema, id_column, recode)
-    own_column = None if row_key is None else id_column
+    table, shared = open_table(source), SharedSchema.of(schema)
+    counted = _Counted(table.path, shared, id_column, recode)
+    own_column, first = None if row_key is None else id_column, shared.first
     try:
-        joined = _Joined(schema.d, table.rows, schema.label.coding)
+        codings = [each.label.coding for each in shared.schemas]
+        joined = _Joined(first.d, table.rows, codings, is_weighted=first.weight is not None)
         by_id: list[NDArray[np.uint64]] = []
         read = _epochs_of(table, row_key, own_column, epoch_column)
-        for block in identified_blocks(table, schema, own_column, epoch_column, progress, recode):
+        for block in identified_blocks(table, first, own_column, epoch_column, progress, recode, shared.others):
             counted.add(block)
             joined.add(block.stored)
             if row_key is not None and id_column is not None:
                 by_id.append(row_key.of_ids(block.ids))
             if read is not None:
                 read.add(block.ids, block.epochs, by_id[-1])
-        records = joined.records()
+        records, *others = joined.records()
         found = None if read is None else read.epochs()
         numbers = None if row_key is None else RowNumbers(row_key, np.concatenate(by_id) if by_id else None)
     except MemoryError:
         raise DataError(
             "has more rows than fit into memory; use a machine with more memory, or fewer rows", file=table.path
         ) from None
-    return Dataset(schema, records, counted.report(), numbers, found)
+    by_label = tuple(zip(shared.schemas[1:], others, strict=True))
+    return Dataset(first, records, counted.report(), numbers, found, by_label)
 
 
 def _epochs_of(table: Table, key: RowKey | None, id_column: str | None, epoch_column: str | None) -> EpochsRead | None:
     return EpochsRead(table, key, id_column, epoch_column) if key and id_column and epoch_column else None
 
 
-def recode_of(config: PartyConfig, schema: Schema) -> Recode | None:
+def recode_of(config: PartyConfig, schema: Schema | SharedSchema) -> Recode | None:
     """What the party's recode file says; None if it names none. Raises ConfigurationError."""
     return None if config.recode is None else load_recode(config.recode, schema)
 
 
-def _check_id_column(schema: Schema, id_column: str | None, recode: Recode | None) -> None:
+def _check_id_column(schema: Schema | SharedSchema, id_column: str | None, recode: Recode | None) -> None:
     """Raise ConfigurationError if the ids are values that queries are about: a part would be a choice by values."""
     if id_column is not None and id_column in columns_of(schema, recode):
         raise ConfigurationError(
@@ -214,7 +248,7 @@ def _check_id_column(schema: Schema, id_column: str | None, recode: Recode | Non
 
 
 def check(
-    schema: Schema,
+    schema: Schema | SharedSchema,
     source: TableSource,
     progress: RowsRead | None = None,
     *,
@@ -225,12 +259,12 @@ def check(
     """Read a whole table as `load` does and report, without keeping records. Raises as `load` does."""
     _check_id_column(schema, id_column, recode)
     check_epoch_column(schema, id_column, epoch_column, recode)
-    table = open_table(source)
-    counted = _Counted(table.path, schema, id_column, recode)
+    table, shared = open_table(source), SharedSchema.of(schema)
+    counted = _Counted(table.path, shared, id_column, recode)
     # Any key compares ids.
     key = RowKey(bytes(32), "", "", "")
     read = _epochs_of(table, key, id_column, epoch_column)
-    for block in identified_blocks(table, schema, id_column, epoch_column, progress, recode):
+    for block in identified_blocks(table, shared.first, id_column, epoch_column, progress, recode, shared.others):
         counted.add(block)
         if read is not None:
             read.add(block.ids, block.epochs, key.of_ids(block.ids))
@@ -242,50 +276,79 @@ def check(
 class _Joined:
     """Joins blocks of rows. There is room for all `expected` rows at first, if the number is known, else it grows."""
 
-    def __init__(self, d: int, expected: int | None, coding: Coding) -> None:
-        self._coding = coding
+    def __init__(self, d: int, expected: int | None, codings: Sequence[Coding], *, is_weighted: bool) -> None:
+        """codings: of each label."""
         self._slab_rows = max(1, _SLAB_BYTES // (4 * d))
         rows = self._slab_rows if expected is None else min(max(expected, 0), _MOST_ROWS)
         self._features = np.empty((rows, d), dtype=np.int32)
-        self._labels: Labels = np.empty(coding.shape(rows), dtype=coding.dtype)
-        self._usable = np.empty(rows, dtype=np.bool_)
+        self._of_labels = [_JoinedLabels(coding, rows) for coding in codings]
+        self._weights = np.empty(rows, dtype=np.uint16) if is_weighted else None
         self._filled = 0
 
     def add(self, block: StoredRows) -> None:
         stop = self._filled + len(block.usable)
-        if stop > len(self._usable):
+        if stop > len(self._features):
             self._resize(max(stop, self._filled + self._slab_rows))
         here = slice(self._filled, stop)
-        self._features[here], self._labels[here], self._usable[here] = block.features, block.labels, block.usable
+        self._features[here] = block.features
+        if self._weights is not None and block.weights is not None:
+            self._weights[here] = block.weights
+        for own, given in zip(self._of_labels, block.of_labels, strict=True):
+            own.labels[here], own.usable[here] = given.labels, given.usable
         self._filled = stop
 
-    def records(self) -> Records:
-        """All rows, in order. No rows can be added afterwards."""
-        if self._filled < len(self._usable):
+    def records(self) -> list[Records]:
+        """All rows, in order, under each label; the features are in memory once. No rows can be added afterwards."""
+        if self._filled < len(self._features):
             self._resize(self._filled)
-        return Records(self._features, self._labels, self._usable, coding=self._coding)
+        first, *others = self._of_labels
+        if not others:
+            only = (self._features, first.labels, first.usable)
+            return [Records(*only, coding=first.coding, weights=self._weights)]
+        # Features are 0 where no label makes a row usable, so they are checked with all rows that any does.
+        signs, any_usable = np.ones(self._filled, dtype=np.int8), np.zeros(self._filled, dtype=np.bool_)
+        for each in self._of_labels:
+            any_usable |= each.usable
+        whole = Records(self._features, signs, any_usable, weights=self._weights)
+        return [whole.labelled(each.labels, each.usable, each.coding) for each in self._of_labels]
 
     def _resize(self, rows: int) -> None:
         # In place: Linux moves an allocation of this size by its page tables, without a copy. No other array shows it.
         self._features.resize((rows, self._features.shape[1]), refcheck=False)
-        self._labels.resize(self._coding.shape(rows), refcheck=False)
-        self._usable.resize(rows, refcheck=False)
+        if self._weights is not None:
+            self._weights.resize(rows, refcheck=False)
+        for each in self._of_labels:
+            each.resize(rows)
+
+
+class _JoinedLabels:
+    """The labels of joined rows, and which rows are usable under them."""
+
+    def __init__(self, coding: Coding, rows: int) -> None:
+        self.coding = coding
+        self.labels: Labels = np.empty(coding.shape(rows), dtype=coding.dtype)
+        self.usable = np.empty(rows, dtype=np.bool_)
+
+    def resize(self, rows: int) -> None:
+        self.labels.resize(self.coding.shape(rows), refcheck=False)
+        self.usable.resize(rows, refcheck=False)
 
 
 class _Counted:
     """Builds a report block by block."""
 
-    def __init__(self, file: str, schema: Schema, id_column: str | None, recode: Recode | None) -> None:
+    def __init__(self, file: str, schema: SharedSchema, id_column: str | None, recode: Recode | None) -> None:
         self._file, self._id_column = file, id_column or ""
         self._recode, self._occurrences = recode, Occurrences()
-        self._without_id = self._rows = self._usable = self._positive = 0
-        self._tallies = tuple(Tally(name) for name in (*(f.name for f in schema.features), schema.label.column))
+        self._without_id = self._rows = 0
+        self._tallies = tuple(Tally(feature.name) for feature in schema.first.features)
         self._schema = schema
-        self._of_classes = np.zeros(schema.label.classes, dtype=np.int64)
-        self._values = _Extremes()
-        self._outcomes: Counter[str] = Counter()
+        names = schema.labels if len(schema.labels) > 1 else ("",)
+        self._of_labels = [_CountedLabel(name, each.label) for name, each in zip(names, schema.schemas, strict=True)]
         # One for each array, so that the digest does not depend on the blocks in which a source gives its rows.
-        self._hashes = tuple(hashlib.sha256() for _ in range(4))
+        self._of_features, self._of_ids = hashlib.sha256(), hashlib.sha256()
+        weight = schema.first.weight
+        self._of_weights, self._weight_tallies = hashlib.sha256(), [] if weight is None else [Tally(weight.column)]
         self._of_epochs = hashlib.sha256()
         self._epochs: Counter[str] = Counter()
 
@@ -293,54 +356,97 @@ class _Counted:
         rows, ids, epochs = block.stored, block.ids, block.epochs
         self._occurrences.update(block.recoded)
         self._rows += len(rows.usable)
-        self._usable += int(np.count_nonzero(rows.usable))
-        coding = self._schema.label.coding
-        if coding.classes:
-            self._of_classes += np.bincount(rows.labels[rows.usable], minlength=coding.classes)
-        elif isinstance(label := self._schema.label, EventTime):
-            self._outcomes.update(dict(label.outcomes(rows.labels[rows.usable])))
-        elif coding.is_measured:
-            self._values.add(coding.values(rows.labels)[rows.usable])
-        else:
-            self._positive += int(np.count_nonzero(rows.usable & (rows.labels == 1)))
-        self._tallies = summed([self._tallies, rows.tallies])
-        of_features, of_labels, of_usable, of_ids = self._hashes
-        of_features.update(np.ascontiguousarray(rows.features, dtype="<i4").data)
-        of_labels.update(np.ascontiguousarray(rows.labels, dtype=coding.dtype.newbyteorder("<")).data)
-        of_usable.update(np.ascontiguousarray(rows.usable).data)
+        *of_features, of_label = rows.tallies
+        tallies = (of_label, *(each.tally for each in rows.others))
+        for own, given, tally in zip(self._of_labels, rows.of_labels, tallies, strict=True):
+            own.add(given, tally)
+        self._tallies = summed([self._tallies, of_features])
+        self._of_features.update(np.ascontiguousarray(rows.features, dtype="<i4").data)
+        if rows.weights is not None and rows.weight_tally is not None:
+            self._of_weights.update(np.ascontiguousarray(rows.weights, dtype="<u2").data)
+            self._weight_tallies = [self._weight_tallies[0] + rows.weight_tally]
         self._without_id += ids.count("")
         self._epochs.update(epochs)
-        for texts, digest in ((ids, of_ids), (epochs, self._of_epochs)):
+        for texts, digest in ((ids, self._of_ids), (epochs, self._of_epochs)):
             for text in texts:
                 encoded = text.encode()
                 digest.update(len(encoded).to_bytes(8, "big") + encoded)
 
     def report(self) -> LoadReport:
-        label = self._schema.label
-        by_class: tuple[tuple[str, int], ...] = ()
-        if isinstance(label, Classes):
-            by_class = tuple(zip(label.values, self._of_classes.tolist(), strict=True))
-        elif isinstance(label, EventTime):
-            by_class = tuple(self._outcomes.items())
-        dropped, negative = self._rows - self._usable, 0
-        if label.coding == SIGNS:
-            negative = self._usable - self._positive
-        hashes = (*self._hashes, self._of_epochs) if self._epochs else self._hashes
-        parts = (self._schema.digest, *(each.digest() for each in hashes))
+        first, *others = self._of_labels
         recoded: dict[str, int] = {}
         unused: tuple[str, ...] = ()
         if self._recode is not None:
+            recoded, unused = self._recode.counts(self._occurrences), tuple(self._recode.unused(self._occurrences))
+        digest, schema = self._digest(), self._schema.first
+        changed = changed_cells(schema, [*self._tallies, *self._weight_tallies])
+        said: dict[str, Any] = {"changed": changed, "epochs": dict(self._epochs)}
+        said |= {"recoded": recoded, "unused_recodes": unused}
+        return replace(
+            self._report(first, digest),
+            others=tuple(self._report(each, digest) for each in others),
+            **said,
+        )
+
+    def _report(self, label: "_CountedLabel", digest: bytes) -> LoadReport:
+        schema = replace(self._schema.first, label=label.label)
+        tallies = (*self._tallies, label.tally, *self._weight_tallies)
+        found = changes(schema, tallies, self._rows, id_column=self._id_column, without_id=self._without_id)
+        counts = (self._rows, self._rows - label.usable, label.positive, label.negative)
+        said: dict[str, Any] = {"changes": found, "class_rows": label.by_class, "label": label.name}
+        return LoadReport(self._file, *counts, tallies, digest, **said, measured=label.values.of(label.label))
+
+    def _digest(self) -> bytes:
+        first, *others = self._of_labels
+        hashes = [self._of_features, first.of_labels, first.of_usable, self._of_ids]
+        hashes += [self._of_epochs] if self._epochs else []
+        # The schema's digest says how many labels there are and if there is a weight: no number of hashes has two
+        # meanings.
+        hashes += [each for label in others for each in (label.of_labels, label.of_usable)]
+        hashes += [self._of_weights] if self._weight_tallies else []
+        parts = (self._schema.digest, *(each.digest() for each in hashes))
+        if self._recode is not None:
             # No number of digests has the same length as one with this.
             parts = (*parts, _RECODED, self._recode.digest)
-            recoded, unused = self._recode.counts(self._occurrences), tuple(self._recode.unused(self._occurrences))
-        digest = hashlib.sha256(_DIGEST + b"".join(parts)).digest()
-        found = changes(self._schema, self._tallies, self._rows, id_column=self._id_column, without_id=self._without_id)
-        changed = changed_cells(self._schema, self._tallies)
-        counts = (self._rows, dropped, self._positive, negative)
-        epochs, extremes = dict(self._epochs), self._values.of(label)
-        said: dict[str, Any] = {"changes": found, "changed": changed, "class_rows": by_class, "epochs": epochs}
-        said |= {"measured": extremes, "recoded": recoded, "unused_recodes": unused}
-        return LoadReport(self._file, *counts, self._tallies, digest, **said)
+        return hashlib.sha256(_DIGEST + b"".join(parts)).digest()
+
+
+class _CountedLabel:
+    """The rows of a table under one label, block by block."""
+
+    def __init__(self, name: str, label: Target) -> None:
+        self.name, self.label, self.tally = name, label, Tally(label.column)
+        self.usable = self.positive = 0
+        self.values = _Extremes()
+        self.of_labels, self.of_usable = hashlib.sha256(), hashlib.sha256()
+        self._of_classes = np.zeros(label.classes, dtype=np.int64)
+        self._outcomes: Counter[str] = Counter()
+
+    def add(self, rows: StoredRows | StoredLabels, tally: Tally) -> None:
+        labels, usable, coding = rows.labels, rows.usable, self.label.coding
+        self.usable += int(np.count_nonzero(usable))
+        self.tally += tally
+        if coding.classes:
+            self._of_classes += np.bincount(labels[usable], minlength=coding.classes)
+        elif isinstance(self.label, EventTime):
+            self._outcomes.update(dict(self.label.outcomes(labels[usable])))
+        elif coding.is_measured:
+            self.values.add(coding.values(labels)[usable])
+        else:
+            self.positive += int(np.count_nonzero(usable & (labels == 1)))
+        self.of_labels.update(np.ascontiguousarray(labels, dtype=coding.dtype.newbyteorder("<")).data)
+        self.of_usable.update(np.ascontiguousarray(usable).data)
+
+    @property
+    def negative(self) -> int:
+        return self.usable - self.positive if self.label.coding == SIGNS else 0
+
+    @property
+    def by_class(self) -> tuple[tuple[str, int], ...]:
+        """As LoadReport.class_rows."""
+        if isinstance(self.label, Classes):
+            return tuple(zip(self.label.values, self._of_classes.tolist(), strict=True))
+        return tuple(self._outcomes.items())
 
 
 class _Extremes:
@@ -397,7 +503,7 @@ class HeldData:
         seed: the party's secret. progress: as in parties.data.dataset.load. Raises DataAwayError if the table may be
         there later, SchemaError, DataError or ConfigurationError.
         """
-        schema = load_schema(config.schema_file)
+        schema = load_shared(config.schema_file)
         row_key = RowKey(seed, config.federation, config.name, config.source)
         try:
             ids, epochs = config.id_column, config.epoch_column
@@ -409,8 +515,8 @@ class HeldData:
             if error.may_pass:
                 raise DataAwayError(str(error)) from error
             raise
-        report, secret = dataset.report, PartySecret(seed, schema.digest)
-        held = cls(dataset, secret, secret.data_digest(report.digest), time.time())
+        report, secret = dataset.report, PartySecret(seed, dataset.schema.digest)
+        held = cls(dataset, secret, PartySecret(seed, schema.digest).data_digest(report.digest), time.time())
         node_log.info(
             "data loaded",
             rows=report.rows,
@@ -418,15 +524,17 @@ class HeldData:
             positive=report.positive,
             negative=report.negative,
             **({"class_rows": dict(report.class_rows)} if report.class_rows else {}),
+            **({"usable_by_label": report.usable_by_label} if report.others else {}),
             **({"recoded": dict(report.recoded)} if report.recoded else {}),
             digest=held.digest,
         )
         for warning in report.warnings:
             node_log.warning("data", warning=warning)
-        for change in report.changes[:MOST_LOGGED]:
+        found = report.all_changes
+        for change in found[:MOST_LOGGED]:
             node_log.info("cells changed", **change.to_dict())
-        if len(report.changes) > MOST_LOGGED:
-            node_log.info("cells changed", further=len(report.changes) - MOST_LOGGED, see="rado schema check")
+        if len(found) > MOST_LOGGED:
+            node_log.info("cells changed", further=len(found) - MOST_LOGGED, see="rado schema check")
         return held
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError
 from dpcore.records.held_back import RowKey
 from dpcore.records.schema import Schema
+from dpcore.records.shared_schema import SharedSchema
 from parties.ledger.row_epochs import EpochRows
 from radobase.tables.recoding import Recode, columns_of
 from radobase.tables.tables import Table
@@ -55,7 +56,7 @@ class Epochs:
 
 
 def check_epoch_column(
-    schema: Schema, id_column: str | None, epoch_column: str | None, recode: Recode | None = None
+    schema: Schema | SharedSchema, id_column: str | None, epoch_column: str | None, recode: Recode | None = None
 ) -> None:
     """Raise ConfigurationError if rows could change their epoch unnoticed, or a query chose rows by what is learned."""
     if epoch_column is None:

@@ -22,6 +22,7 @@ from typing import Any
 
 from dpcore.errors import ConfigurationError
 from dpcore.records.schema import Schema
+from dpcore.records.shared_schema import SharedSchema
 from parties.data.dataset import LoadReport
 from parties.policy import DataLimits
 from radobase.failure import in_words
@@ -47,16 +48,19 @@ class RowCounts:
     rows: int
     """All of the table."""
     usable: int
-    """Those that are not zero vectors."""
+    """Those that are not zero vectors; under the label that makes the fewest usable, if the schema has several."""
     changed: Mapping[str, int] | None = None
     """For each feature, how many cells the schema's policies replaced, set to 0 or clipped; None if not known."""
+    by_label: Mapping[str, int] | None = None
+    """Usable rows under each label, by its name; None if the schema has one."""
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "RowCounts":
         """Of a file. Raises TypeError, ValueError."""
         found = cls(**content)
         cells = {} if found.changed is None else dict(found.changed)
-        numbers = [found.usable, *cells.values()]
+        labels = {} if found.by_label is None else dict(found.by_label)
+        numbers = [found.usable, *cells.values(), *labels.values()]
         if type(found.rows) is not int or not all(type(each) is int and 0 <= each <= found.rows for each in numbers):
             raise ValueError("not the counts of a table")
         return found
@@ -64,7 +68,9 @@ class RowCounts:
     @classmethod
     def of(cls, report: LoadReport) -> "RowCounts":
         """The counts of a loaded table."""
-        return cls(report.rows, report.rows - report.zero_vectors, dict(report.changed))
+        by_label = report.usable_by_label
+        usable = min(by_label.values(), default=report.rows - report.zero_vectors)
+        return cls(report.rows, usable, dict(report.changed), by_label or None)
 
     @property
     def unusable_share(self) -> Fraction:
@@ -75,6 +81,19 @@ class RowCounts:
     def changed_shares(self) -> dict[str, Fraction]:
         """For each feature, the share of its cells that were replaced, set to 0 or clipped; empty if not known."""
         return {name: Fraction(cells, self.rows) for name, cells in (self.changed or {}).items()}
+
+    @property
+    def worst_label(self) -> str:
+        """Words for the label that makes the fewest rows usable; "" if the schema has one."""
+        of = self.by_label
+        return "" if not of else f" under label {min(of, key=lambda name: of[name])!r}"
+
+    def usable_now_and(self, before: "RowCounts") -> list[tuple[str, int, int]]:
+        """For each label that both have, or for the only one: words, and the usable rows now and before."""
+        both = [name for name in self.by_label or () if name in (before.by_label or ())]
+        if self.by_label is None or before.by_label is None or not both:
+            return [("usable row", self.usable, before.usable)]
+        return [(f"row usable under label {name!r}", self.by_label[name], before.by_label[name]) for name in both]
 
     def rises(self, before: "RowCounts") -> dict[str, Fraction]:
         """By how much these shares are larger than before, for features that both have."""
@@ -102,12 +121,13 @@ def faults(counts: RowCounts, known: Known | None, limits: DataLimits) -> dict[R
     if share > most and (accepted is None or share > accepted.unusable_share):
         found[Reason.ROWS_UNUSABLE] = (
             f"{lost} of {amount(counts.rows, 'row')} "
-            f"{'becomes a zero vector' if lost == 1 else 'become zero vectors'} ({_percent(share)}), and the "
+            f"{'becomes a zero vector' if lost == 1 else 'become zero vectors'}{counts.worst_label} "
+            f"({_percent(share)}), and the "
             f"policy's most_unusable_rows is {_percent(most)}"
         )
     if known is not None:
         for what, now, before in (
-            ("usable row", counts.usable, known.counts.usable),
+            *counts.usable_now_and(known.counts),
             ("row", counts.rows, known.counts.rows),
         ):
             if now < before * (1 - limits.largest_drop_in_rows):
@@ -133,6 +153,8 @@ def faults(counts: RowCounts, known: Known | None, limits: DataLimits) -> dict[R
 def _is_more(counts: RowCounts, known: RowCounts) -> bool:
     """Whether they say more than the known ones, and no feature lost more cells."""
     if any(rise > 0 for rise in counts.rises(known).values()):
+        return False
+    if any(now < before for _, now, before in counts.usable_now_and(known)):
         return False
     is_same = (counts.rows, counts.usable) == (known.rows, known.usable)
     return (counts.rows >= known.rows and counts.usable > known.usable) or (is_same and counts != known)
@@ -258,15 +280,19 @@ REFUSING_ADVICE = (
 )
 
 
-def refusing_fields(schema: Schema) -> tuple[str, ...]:
+def refusing_fields(schema: Schema | SharedSchema) -> tuple[str, ...]:
     """The fields of a schema whose policy is "refuse", such as "features.age.missing"."""
-    parts = [("label", schema.label), *((f"features.{feature.name}", feature) for feature in schema.features)]
+    shared = SharedSchema.of(schema)
+    labels: list[tuple[str, Any]] = [(f"labels.{name}", each.label) for name, each in shared.by_label.items()]
+    labels = labels if len(labels) > 1 else [("label", shared.first.label)]
+    labels += [] if shared.first.weight is None else [("weight", shared.first.weight)]
+    parts = [*labels, *((f"features.{feature.name}", feature) for feature in shared.first.features)]
     return tuple(
         f"{path}.{policy}" for path, part in parts for policy in _POLICIES if getattr(part, policy, None) == "refuse"
     )
 
 
-def advice(schema: Schema) -> str:
+def advice(schema: Schema | SharedSchema) -> str:
     """A warning that names the refusing policies; empty if there is none."""
     fields = refusing_fields(schema)
     if not fields:

@@ -9,6 +9,7 @@ see its absence: the protected record then decides who takes part.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import MappingProxyType
 
@@ -28,7 +29,9 @@ from dpcore.records.features import (
 )
 from dpcore.records.features.labels import MOST_CLASSES
 from dpcore.records.schema import Schema
+from dpcore.records.shared_schema import SharedSchema
 from dpcore.records.texts import DRAFTED_TEXTS
+from dpcore.records.weight import NO_WEIGHT, Weight
 from parties.data.draft_category import draft_category
 from parties.data.draft_columns import (
     FORM,
@@ -239,29 +242,82 @@ def infer(
 
     Raises DataError for a file that cannot be read, ConfigurationError if no label or no feature can be drafted.
     """
+    asked = AskedLabel(label_column, positive, target, exposure, event)
+    shared, notes = infer_shared(
+        source,
+        [asked],
+        name=name,
+        left_out=left_out,
+        bounded=bounded,
+        excluded=excluded,
+        categories=categories,
+        prefixes=prefixes,
+    )
+    return shared.first, notes
+
+
+@dataclass(frozen=True)
+class AskedLabel:
+    """What is known of a label that is drafted; the arguments of `infer` say what each is."""
+
+    column: str | None = None
+    positive: Sequence[str] | None = None
+    target: str = Label.type
+    exposure: str | None = None
+    event: str | None = None
+
+
+def infer_shared(
+    source: TableSource,
+    labels: Sequence[AskedLabel],
+    *,
+    name: str = DRAFT_NAME,
+    left_out: Mapping[str, str] = MappingProxyType({}),
+    bounded: Collection[str] = (),
+    excluded: Collection[str] = (),
+    categories: Mapping[str, Sequence[str] | None] = MappingProxyType({}),
+    prefixes: Mapping[str, int] = MappingProxyType({}),
+    weight: tuple[str, float] | None = None,
+) -> tuple[SharedSchema, list[str]]:
+    """As `infer`, for one label or several, which are called as their columns. Two of one column are refused.
+
+    weight: the column of the rows' weights, and their upper bound.
+    """
+    if weight is not None:
+        left_out = {**left_out, weight[0]: "the weights of rows"}
     table = open_table(source)
     notes = [f"{column!r} is left out: it holds {what}, and no feature." for column, what in left_out.items()]
     notes += [f"{column!r} is left out, as asked." for column in excluded]
     left_out = {**dict.fromkeys(excluded, "what was to be excluded"), **left_out}
     categories = {**dict.fromkeys(prefixes), **categories}
-    label_column = _label_column(table, label_column, left_out, notes)
-    named = [column for column in table.columns if column]
-    seen = _read(table, named)
-    if target not in (Label.type, EventTime.type) and positive:
-        raise ConfigurationError(f"a label of {target} has no positive values: leave them or the target out")
-    other = _other_column(table, target, exposure, event)
-    if other in left_out:
-        raise ConfigurationError(
-            f"column {other!r} holds {left_out[other]}, so it cannot be of the label: name another"
-        )
-    label = _label(seen, label_column, positive, target, bounded, other, notes)
-    _check_categories(table, categories, label, left_out)
-    for name_of_column in (*label.columns, *left_out):
+    columns = [_label_column(table, each.column, left_out, notes) for each in labels]
+    if twice := next((column for column in columns if columns.count(column) > 1), None):
+        raise ConfigurationError(f"label {twice!r} is named twice; name it once, and write a second one by hand")
+    seen = _read(table, [column for column in table.columns if column])
+    drafted_labels: dict[str, Target] = {}
+    for column, asked in zip(columns, labels, strict=True):
+        if asked.target not in (Label.type, EventTime.type) and asked.positive:
+            raise ConfigurationError(f"a label of {asked.target} has no positive values: leave them or the target out")
+        other = _other_column(table, asked.target, asked.exposure, asked.event)
+        if other in left_out:
+            raise ConfigurationError(
+                f"column {other!r} holds {left_out[other]}, so it cannot be of the label: name another"
+            )
+        drafted_labels[column] = _label(seen, column, asked.positive, asked.target, bounded, other, notes)
+        _check_categories(table, categories, drafted_labels[column], left_out)
+    for name_of_column in (*(own for each in drafted_labels.values() for own in each.columns), *left_out):
         seen.pop(name_of_column, None)
     features = _features(table, seen, categories, prefixes, bounded, notes)
     drafted = [each.column for each in features if any(group.bounds is not None for group in each.groups)]
     notes.insert(0, _privacy_note([column for column in drafted if column not in bounded], bool(bounded)))
-    return Schema(name=name, label=label, features=tuple(features), texts=DRAFTED_TEXTS), notes
+    first = Schema(name=name, label=drafted_labels[columns[0]], features=tuple(features), texts=DRAFTED_TEXTS)
+    if weight is not None:
+        counted = Weight(
+            column=weight[0], upper=weight[1], missing=NO_WEIGHT, unreadable=NO_WEIGHT, out_of_bounds="clip"
+        )
+        first = replace(first, weight=counted)
+        notes.append(f"Rows count by {weight[0]!r}, up to {weight[1]:g}: more is clipped, and no weight is 0.")
+    return SharedSchema({column: replace(first, label=each) for column, each in drafted_labels.items()}), notes
 
 
 def _features(
@@ -418,6 +474,17 @@ def parsed_prefix(text: str) -> tuple[str, int]:
     return column, int(number)
 
 
+def parsed_weight(text: str) -> tuple[str, float]:
+    """The column and the upper bound of "COLUMN=UPPER". Raises ConfigurationError."""
+    column, _, upper = text.rpartition("=")
+    try:
+        if not column:
+            raise ValueError("no column")
+        return column, float(Fraction(upper))
+    except (ValueError, ZeroDivisionError, OverflowError) as error:
+        raise ConfigurationError(f"weight {text!r}: write COLUMN=UPPER, such as weight=5") from error
+
+
 # Bounds of the domain in a drafted schema, in place of those that its data suggest.
 
 
@@ -460,7 +527,17 @@ def bounded(draft: Schema, bounds: Mapping[str, tuple[Limit, Limit]]) -> Schema:
             raise ConfigurationError(f"bounds of {feature.column!r}: {error}") from error
 
     changed = (with_bounds(feature) if feature.column in bounds else feature for feature in draft.features)
-    return Schema(name=draft.name, label=label, features=tuple(changed), bias=draft.bias, texts=draft.texts)
+    return replace(draft, label=label, features=tuple(changed))
+
+
+def bounded_shared(draft: SharedSchema, bounds: Mapping[str, tuple[Limit, Limit]]) -> SharedSchema:
+    """As `bounded`, for each label. Bounds of one label's columns are for that label alone."""
+
+    def own(schema: Schema) -> Schema:
+        others = {column for each in draft.schemas for column in each.label.columns} - {*schema.label.columns}
+        return bounded(schema, {column: given for column, given in bounds.items() if column not in others})
+
+    return SharedSchema({name: own(schema) for name, schema in draft.by_label.items()})
 
 
 def _two_numbers(column: str, bounds: tuple[Limit, Limit]) -> tuple[float, float]:

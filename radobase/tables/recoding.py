@@ -27,6 +27,7 @@ from dpcore.errors import ConfigurationError
 from dpcore.records.encoding import Cells, Numbers, Texts, WantedColumn, sources
 from dpcore.records.features import Day, SchemaFieldError, listed_texts, nearest
 from dpcore.records.schema import Schema
+from dpcore.records.shared_schema import SharedSchema
 from dpcore.records.texts import TRIMMED, Form, form_of, require_number, require_text, value_text
 from radobase.reading import FileKind, read_toml, with_remedy
 
@@ -140,13 +141,13 @@ def recoded_words(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{cells:,} {'cell' if cells == 1 else 'cells'} of {name}" for name, cells in counts.items())
 
 
-def columns_of(schema: Schema, recode: Recode | None) -> frozenset[str]:
+def columns_of(schema: Schema | SharedSchema, recode: Recode | None) -> frozenset[str]:
     """The columns that queries are about, by the schema's names and by the table's."""
-    named = frozenset(source.column for source in sources(schema, label=True))
+    named = frozenset(source.column for each in SharedSchema.of(schema).schemas for source in sources(each, label=True))
     return named if recode is None else named | recode.own_names
 
 
-def load_recode(path: Path, schema: Schema) -> Recode:
+def load_recode(path: Path, schema: Schema | SharedSchema) -> Recode:
     """The recode file of a party whose table is read with this schema.
 
     Raises ConfigurationError if the file cannot be read, if it names what the schema does not have, or if two of its
@@ -154,12 +155,12 @@ def load_recode(path: Path, schema: Schema) -> Recode:
     """
     content = read_toml(path, _RECODE)
     try:
-        return recode_of(content, schema)
+        return recode_of(content, SharedSchema.of(schema))
     except SchemaFieldError as error:
         raise ConfigurationError(f"{path}: {error}") from error
 
 
-def recode_of(content: Mapping[str, Any], schema: Schema) -> Recode:
+def recode_of(content: Mapping[str, Any], schema: SharedSchema) -> Recode:
     """The recode of a parsed file. Raises SchemaFieldError as `load_recode` does."""
     for key in content:
         if key != "columns":
@@ -167,7 +168,7 @@ def recode_of(content: Mapping[str, Any], schema: Schema) -> Recode:
     tables = content.get("columns", {})
     if not isinstance(tables, dict):
         raise SchemaFieldError("columns", "is not a table; write [columns.NAME] for each column of the schema")
-    form, known = form_of(schema.texts), _kinds(schema)
+    form, known = form_of(schema.first.texts), _kinds(schema)
     columns = {}
     for name, table in tables.items():
         path = f"columns.{name}"
@@ -183,16 +184,16 @@ def recode_of(content: Mapping[str, Any], schema: Schema) -> Recode:
     return Recode(columns, form)
 
 
-def _kinds(schema: Schema) -> dict[str, set[str]]:
+def _kinds(schema: SharedSchema) -> dict[str, set[str]]:
     """How each column of the schema is read: as numbers, as texts, or as both."""
     known: dict[str, set[str]] = {}
-    for source in sources(schema, label=True):
+    for source in sources(schema.first, label=True, others=schema.others):
         known.setdefault(source.column, set()).add(source.kind)
     return known
 
 
 def _column(
-    path: str, name: str, table: Mapping[str, Any], kinds: set[str], form: Form, schema: Schema
+    path: str, name: str, table: Mapping[str, Any], kinds: set[str], form: Form, schema: SharedSchema
 ) -> RecodedColumn:
     """What one table of the file says. kinds: how the schema reads the column. Raises SchemaFieldError."""
     own = require_text(f"{path}.column", table.get("column", name))
@@ -218,8 +219,10 @@ class _Listed:
     texts: Mapping[str, str]
 
     @classmethod
-    def of(cls, name: str, schema: Schema, form: Form) -> "_Listed":
-        return cls({form(text): text for text in listed_texts(schema.label, schema.features, name)})
+    def of(cls, name: str, schema: SharedSchema, form: Form) -> "_Listed":
+        features = schema.first.features
+        texts = (text for each in schema.schemas for text in listed_texts(each.label, features, name))
+        return cls({form(text): text for text in texts})
 
     def text(self, path: str, target: object, form: Form) -> str:
         """The schema's text for a target. Raises SchemaFieldError if it lists none."""

@@ -34,7 +34,7 @@ from dpcore.records.encoding import (
     sources,
     summed,
 )
-from dpcore.records.features import TRIMMED, close_match, value_text
+from dpcore.records.features import TRIMMED, Target, close_match, value_text
 from dpcore.records.schema import Schema
 from dpcore.records.texts import BLANKS
 from radobase.failure import may_pass
@@ -309,14 +309,15 @@ def identified_blocks(
     epoch_column: str | None = None,
     progress: RowsRead | None = None,
     recode: Recode | None = None,
+    others: Sequence[Target] = (),
 ) -> Iterator[IdentifiedRows]:
-    """stored_blocks with the ids and the epochs of each block's rows.
+    """stored_blocks with the ids and the epochs of each block's rows, and with further labels, the `others`.
 
     Neither is a column of the schema. An empty cell is the text "". A row without an id is not usable. One pass reads
     all, so that they are of one snapshot. recode: what the table writes otherwise than the schema. Raises as
     encoded_blocks does, and names columns as the table does.
     """
-    wanted = sources(schema, label=True)
+    wanted = sources(schema, label=True, others=others)
     own = {source: source if recode is None else recode.own(source) for source in wanted}
     ids, epochs = (None if name is None else WantedColumn(name, "texts") for name in (id_column, epoch_column))
 
@@ -334,7 +335,7 @@ def identified_blocks(
         if recode is not None:
             given, occurrences = recode.apply(given)
         try:
-            stored = encode_stored(schema, given, block.rows)
+            stored = encode_stored(schema, given, block.rows, others)
         except CellError as error:
             raise CellError(error.row, _own_name(own, error.column), error.sentence) from None
         found = texts(block, ids)

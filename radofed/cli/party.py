@@ -143,7 +143,9 @@ def accept_rows(
     directory = PartyConfig.load(config).state_directory
     found = read_status(directory)
     # A node that was started before an upgrade does not say what was changed.
-    counts = RowCounts(found["rows"], found["usable_rows"], found.get("changed_cells"))
+    counts = RowCounts(
+        found["rows"], found["usable_rows"], found.get("changed_cells"), found.get("usable_by_label") or None
+    )
     if counts.usable != usable:
         raise ConfigurationError(
             f"the node holds {amount(counts.usable, 'usable row')} of {counts.rows}, not {usable}; nothing was accepted"

@@ -10,6 +10,7 @@ from radobase.failure import EXIT_FAILED
 from radobase.printing import in_lines
 from radofed.cli.framework import ConfigOption, check_new
 from radofed.cli.output import Output, Result, wrapped
+from wire.request_fields import LABEL
 
 if TYPE_CHECKING:
     from parties.rehearsal import Rehearsed
@@ -22,6 +23,7 @@ class RehearseOptions(RehearsalFields):
     rows: Annotated[int | None, Option("Play on a random part of so many rows.", default="on all rows", at_least=4)] = (
         None
     )
+    label: Annotated[str | None, LABEL] = None
     seed: Annotated[
         int | None,
         Option("Draws the same again.", default="the system's randomness", at_least=0, at_most=2**32 - 1),
@@ -41,16 +43,17 @@ def rehearse(output: Output, config: ConfigOption, options: RehearseOptions) -> 
     from parties.data.dataset import load, recode_of
     from parties.rehearsal import Rehearsed
     from radobase.presentation.svg import check_picture
-    from radobase.schema_files import load_schema
+    from radobase.schema_files import load_shared, schema_of
 
     picture = options.picture
     if picture is not None:
         check_new(picture)
         check_picture(picture)
     loaded = PartyConfig.load(config)
-    schema = load_schema(loaded.schema_file)
+    shared = load_shared(loaded.schema_file)
+    schema = schema_of(shared, options.label, str(loaded.schema_file))
     random = SystemRandom() if options.seed is None else SeededRandom(options.seed)
-    records = load(loaded.table, schema, recode=recode_of(loaded, schema)).records
+    records = load(loaded.table, schema, recode=recode_of(loaded, shared)).records
     found = Rehearsed.of(options, records, schema, random, rows=options.rows, progress=output.note)
     return rehearsed_result(found, picture)
 

@@ -12,12 +12,19 @@ from radofed.cli.framework import check_new, command, group
 from radofed.cli.output import Output, Result
 
 if TYPE_CHECKING:
+    from parties.data.schema_draft import AskedLabel
     from radobase.tables.database_source import DatabaseSource
 
 app = group("Draft and check schemas: how columns become coordinates.")
 
 LabelColumn = Annotated[
-    str | None, typer.Option("--label", help="The label's column. `schema infer` takes the last one if it is left out.")
+    list[str] | None,
+    typer.Option(
+        "--label",
+        help="The label's column, by default the last one. Repeatable: a schema of several labels, of which each query "
+        "names one. Then --positive, --target, --exposure and --event are written COLUMN=VALUE, with the label's "
+        "column.",
+    ),
 ]
 Positive = Annotated[
     list[str] | None, typer.Option(help="A positive value of the label; repeatable, one value a time.")
@@ -44,17 +51,18 @@ def infer(
         typer.Option(help="The column of the rows' epochs, no feature. Default: the epoch_column of --config."),
     ] = None,
     target: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             help="Type of the label: two-classes; classes, all values of its column; number; count; or event, a "
             "time to an event. Default: two-classes."
         ),
     ] = None,
     exposure: Annotated[
-        str | None, typer.Option(help="With --target count: the column of what it is counted over, such as a time.")
+        list[str] | None,
+        typer.Option(help="With --target count: the column of what it is counted over, such as a time."),
     ] = None,
     event: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             help="With --target event: the column that says whether the event happened at the label's time. --positive "
             "names the texts that mean so."
@@ -83,6 +91,13 @@ def infer(
             metavar="COLUMN=NUMBER",
         ),
     ] = None,
+    weight: Annotated[
+        str | None,
+        typer.Option(
+            help="A column of weights from 0 to a bound, by which rows count in moments and gradients.",
+            metavar="COLUMN=UPPER",
+        ),
+    ] = None,
     name: Annotated[
         str | None, typer.Option(help="The schema's name, which its digest covers. Default: records, for every table.")
     ] = None,
@@ -95,31 +110,71 @@ def infer(
     Numbers and dates are bounded by quantiles and clipped, and no policy refuses a record. The bounds and values depend
     on the data and are not private: correct them before the parties agree on the draft.
     """
-    from dpcore.records.features.labels import LABEL_TYPES, Label
-    from parties.data.schema_draft import DRAFT_NAME, bounded, parsed, parsed_category, parsed_prefix
-    from parties.data.schema_draft import infer as draft
+    from parties.data.schema_draft import (
+        DRAFT_NAME,
+        bounded_shared,
+        infer_shared,
+        parsed,
+        parsed_category,
+        parsed_prefix,
+        parsed_weight,
+    )
 
     if to is not None:
         check_new(to)
     given = {column: (lower, upper) for column, lower, upper in map(parsed, bounds or ())}
     table, left_out = _table(file, config, {IDS: id_column, EPOCHS: epoch_column})
-    if target not in (None, *LABEL_TYPES):
-        raise ConfigurationError(f"no type of label is called {target!r}; choose {' or '.join(LABEL_TYPES)}")
-    kind, called = target or Label.type, name or DRAFT_NAME
-    options: dict[str, Any] = {"target": kind, "name": called, "left_out": left_out, "exposure": exposure}
-    options |= {"event": event, "excluded": tuple(dict.fromkeys(exclude or ()))}
+    labels = _asked_labels(label or [], positive=positive, target=target, exposure=exposure, event=event)
+    options: dict[str, Any] = {"name": name or DRAFT_NAME, "left_out": left_out}
+    options["excluded"] = tuple(dict.fromkeys(exclude or ()))
+    options["weight"] = None if weight is None else parsed_weight(weight)
     options["categories"] = _by_column("category", map(parsed_category, category or ()))
     options["prefixes"] = _by_column("prefix", map(parsed_prefix, prefix or ()))
-    schema, notes = draft(table, label, positive, bounded=given, **options)
-    schema = bounded(schema, given)
-    text = schema.to_toml(notes)
-    data = {"schema": text, "digest": schema.digest, "d": schema.d, "notes": notes, "file": to}
+    drafted, notes = infer_shared(table, labels, bounded=given, **options)
+    drafted = bounded_shared(drafted, given)
+    text, d = drafted.to_toml(notes), drafted.first.d
+    data = {"schema": text, "digest": drafted.digest, "d": d, "notes": notes, "file": to}
     if to is None:
         return Result(data, in_lines(text.split("\n")))
     to.write_text(text, encoding="utf-8")
     for note in notes:
         output.note(note)
-    return Result(data, f"{to}: {schema.d} coordinates; read it, correct it, and give every party the same file")
+    return Result(data, f"{to}: {d} coordinates; read it, correct it, and give every party the same file")
+
+
+def _asked_labels(columns: list[str], **given: list[str] | None) -> "list[AskedLabel]":
+    """What is said of each label. given: the texts of each option, by its name. Raises ConfigurationError."""
+    from dpcore.records.features.labels import LABEL_TYPES, Label
+    from parties.data.schema_draft import AskedLabel
+
+    texts = {name: values or [] for name, values in given.items()}
+    if len(set(columns)) < len(columns):
+        raise ConfigurationError("a label is named twice; name each column once")
+    if len(columns) < 2:
+        said = [(columns[0] if columns else None, texts)]
+    else:
+        said = [(column, _of_label(column, columns, texts)) for column in columns]
+    found = []
+    for column, of_label in said:
+        if many := next((name for name, values in of_label.items() if name != "positive" and len(values) > 1), None):
+            raise ConfigurationError(f"--{many} is given twice for one label; give it once")
+        target, exposure, event = (next(iter(of_label[name]), None) for name in ("target", "exposure", "event"))
+        if target not in (None, *LABEL_TYPES):
+            raise ConfigurationError(f"no type of label is called {target!r}; choose {' or '.join(LABEL_TYPES)}")
+        found.append(AskedLabel(column, of_label["positive"] or None, target or Label.type, exposure, event))
+    return found
+
+
+def _of_label(column: str, columns: list[str], texts: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Of one of several labels, by option. Raises ConfigurationError for a text that names no label."""
+    for name, values in texts.items():
+        if odd := next((text for text in values if not text.startswith(tuple(f"{each}=" for each in columns))), None):
+            known = ", ".join(columns)
+            raise ConfigurationError(f"--{name} {odd!r} is of none of the labels {known}: write COLUMN=VALUE")
+    start = f"{column}="
+    return {
+        name: [text.removeprefix(start) for text in values if text.startswith(start)] for name, values in texts.items()
+    }
 
 
 Given = TypeVar("Given")
@@ -181,34 +236,38 @@ def check(
     its party from taking part, which others can see. Of a table, it counts the cells that each policy changes, by
     column, what loses most first. With --recode, it tests the party's recode file too.
     """
+    from dpcore.records.shared_schema import schema_words
     from parties.data.dataset import check as check_data
     from parties.data.row_guard import advice, refusing_fields
-    from radobase.schema_files import load_schema
+    from radobase.schema_files import load_shared
     from radobase.tables.recoding import load_recode
 
-    loaded = load_schema(schema)
-    recoding = None if recode is None else load_recode(recode, loaded)
+    shared = load_shared(schema)
+    loaded = shared.first
+    recoding = None if recode is None else load_recode(recode, shared)
     lines = [
-        f"{schema}: schema {loaded.name!r}, {loaded.d} coordinates, digest {loaded.digest.hex()}",
+        f"{schema}: schema {schema_words(shared)}",
         f"sensitive features that a query may name: {', '.join(loaded.boolean_coordinates) or 'none'}",
     ]
     found = {
         "name": loaded.name,
-        "digest": loaded.digest,
+        "digest": shared.digest,
+        "labels": shared.labels,
         "coordinates": loaded.coordinates,
         "boolean_coordinates": loaded.boolean_coordinates,
     }
-    if warning := advice(loaded):
+    if warning := advice(shared):
         output.note(f"warning: {warning}")
-    found["refusing"] = refusing_fields(loaded)
+    found["refusing"] = refusing_fields(shared)
     if recoding is not None:
         found["recode_digest"] = recoding.digest
         lines.append(f"{recode}: recodes {', '.join(recoding.columns) or 'no column'}; digest {recoding.digest.hex()}")
     if data is None:
         return Result(found, in_lines(lines))
     output.note(f"reading {data} ...")
-    report = check_data(loaded, data, recode=recoding)
+    report = check_data(shared, data, recode=recoding)
     counts = {"rows": report.rows, "zero_vectors": report.zero_vectors, "warnings": report.warnings}
     counts |= {} if recoding is None else {"recoded": report.recoded}
-    changes = [change.to_dict() for change in report.changes]
+    counts |= {"usable_by_label": report.usable_by_label} if report.others else {}
+    changes = [change.to_dict() for change in report.all_changes]
     return Result({**found, **counts, "changes": changes}, in_lines([*lines, *report.sentences()]))

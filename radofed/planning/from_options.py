@@ -11,7 +11,7 @@ from dpcore.errors import ConfigurationError
 from dpcore.numbers.rationals import upper_digits
 from dpcore.queries.statement import LARGE_EPSILON
 from dpcore.records.schema import Schema
-from radobase.options import named_options
+from radobase.options import estimator_options
 from radobase.schema_files import load_feature_map, load_schema
 from radofed.planning.design_cost import Cost, PlanRequest, split_equally
 from radofed.planning.designs import bare_cost, plan_cost
@@ -132,7 +132,7 @@ _ONLY: dict[str, tuple[str, ...]] = {
         *(field.name for field in declarations(ReleaseFields) if field.name != "epsilon"),
         *("source", "share_sd", "fraction_bits", "split", "picture", "map_file"),
     ),
-    "an --estimator": ("option", "rounds"),
+    "an --estimator": ("option", "rounds", "class_weight"),
     "a --statistic": ("tolerance", "confidence", "noise_rate", "local"),
 }
 
@@ -174,7 +174,10 @@ def request_of(options: PlanOptions, schema: Schema | None = None) -> "PlanReque
     Without an epsilon, but with a worth or a tolerance, the request has the largest epsilon that `cost_of` tries.
     Raises ConfigurationError or SchemaError if the options contradict each other or make no sense for any plan.
     """
-    shared = load_schema(options.schema) if schema is None and options.schema is not None else schema
+    if options.label is not None and options.schema is None and schema is None:
+        raise ConfigurationError("a label is one of a schema: give --schema, or leave --label out")
+    is_read = schema is None and options.schema is not None
+    shared = load_schema(options.schema, options.label) if is_read and options.schema is not None else schema
     held = party_rows(options.rows, options.parties, options.party_rows)
     if options.estimator is not None and options.statistic:
         raise ConfigurationError("give either an --estimator or a --statistic: they are planned separately")
@@ -263,7 +266,7 @@ def _asking(options: PlanOptions, schema: Schema | None, held: tuple[int, ...]) 
         epsilon=options.epsilon or MOST,
         delta=options.delta,
         estimator=options.estimator,
-        options=named_options(options.option) | ({} if options.rounds is None else {"rounds": options.rounds}),
+        options=estimator_options(options.option, rounds=options.rounds, class_weight=options.class_weight),
         predicates=options.statistic,
         tolerance=options.tolerance,
         confidence=options.confidence,

@@ -11,11 +11,13 @@ from typing import Annotated
 from dpcore.declared import Option
 from wire.request_fields import (
     ADAPTIVE,
+    CLASS_WEIGHT,
     CONFIDENCE,
     DELTA_OR_ZERO,
     ESTIMATOR_OPTION,
     KEY_BITS,
     KEY_SIZE,
+    LABEL,
     LOCAL,
     MAP_FILE,
     NOISE_RATE,
@@ -72,6 +74,7 @@ class PlanOptions(DesignFields):
     ] = None
     option: Annotated[tuple[str, ...], ESTIMATOR_OPTION] = ()
     rounds: Annotated[int | None, ROUNDS] = None
+    class_weight: Annotated[str | None, CLASS_WEIGHT] = None
     statistic: Annotated[
         tuple[str, ...], Option("Plan a statistic, a predicate as of `rado learner statistic`; several make one batch.")
     ] = ()
@@ -83,6 +86,7 @@ class PlanOptions(DesignFields):
     schema: Annotated[
         Path | None, Option("The schema that the parties share: it says coordinates, clipping norm and names.")
     ] = None
+    label: Annotated[str | None, LABEL] = None
     worth: Annotated[
         float | None,
         Option(

@@ -244,7 +244,7 @@ def measured(plan: Plan, rows: int, parties: int) -> tuple[Signal, float]:
     if isinstance(kind, MomentsQuery):
         return moments_signal(kind, d, bits, rows=rows, parties=parties)
     assert isinstance(kind, GradientQuery), "a budget has three kinds of queries"
-    noise_sd = math.ldexp(kind.shares.deviation(parties), -kind.unit_bits(bits))
+    noise_sd = kind.shares.deviation(parties) * kind.unit(bits)
     clip = float(kind.clip)
     largest = min(1.0, clip) if kind.basis is None else clip
     spread = math.sqrt(rows)

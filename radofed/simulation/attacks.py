@@ -13,7 +13,7 @@ from dpcore.errors import ConfigurationError
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.features import two_classes
 from parties.rehearsal import Rehearsed
-from radobase.schema_files import load_schema
+from radobase.schema_files import load_shared
 from radofed.simulation.simulate_options import SimulateOptions
 from radofed.simulation.table import Partition, read_table
 
@@ -42,7 +42,7 @@ def attacked(options: SimulateOptions, note: Callable[[str], None]) -> Rehearsed
         options.data,
         label=options.label,
         positive=names_of(options.positive) or None,
-        schema=None if options.schema is None else load_schema(options.schema),
+        schema=None if options.schema is None else load_shared(options.schema),
         group_column=partition.column,
     )
     two_classes(table.schema.label, "a rehearsed attack")

@@ -11,11 +11,18 @@ from dpcore.declared import names_of, values_of, with_fields
 from dpcore.errors import ConfigurationError
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
+from dpcore.records.shared_schema import SharedSchema
 from radobase.options import from_texts
-from radobase.schema_files import load_feature_map, load_schema
+from radobase.schema_files import load_feature_map, load_shared
 from radobase.tables.tables import as_source
 from radofed.simulation.epochs import EpochsResult
-from radofed.simulation.evaluation import HoldBack, check_estimators, check_target, named_estimators
+from radofed.simulation.evaluation import (
+    HoldBack,
+    check_estimators,
+    check_target,
+    check_weights_count,
+    named_estimators,
+)
 from radofed.simulation.measured import check_numbers
 from radofed.simulation.over_epochs import simulate_over_epochs
 from radofed.simulation.results import SimulationResult
@@ -42,7 +49,7 @@ def simulate(data: Any, *, epochs: str | int, **fields: Any) -> EpochsResult | W
 def simulate(
     data: Any,
     *,
-    schema: Schema | str | Path | None = None,
+    schema: Schema | SharedSchema | str | Path | None = None,
     feature_map: FeatureMap | str | Path | None = None,
     estimators: str | Sequence[str] | Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
@@ -99,7 +106,7 @@ def simulate(
         asked = replace(asked, epsilon=epsilon)
         if estimators == "newton":
             defaults = f"estimator {estimators}, epsilon {epsilon}"
-    chosen = named_estimators(estimators, asked.rounds, options)
+    chosen = named_estimators(estimators, asked.rounds, options, asked.class_weight)
     settings = _settings(chosen, asked)
     design = settings.design
     if feature_map is not None and design is None:
@@ -110,7 +117,7 @@ def simulate(
         as_source(data),
         label=asked.label,
         positive=names_of(asked.positive) or None,
-        schema=_schema(schema),
+        schema=load_shared(Path(schema)) if isinstance(schema, str | Path) else schema,
         group_column=settings.partition.column,
         target=asked.target,
         event=asked.event,
@@ -118,6 +125,7 @@ def simulate(
         persons_may_repeat=asked.persons_may_repeat or 1,
     )
     check_target(chosen, table.schema.label)
+    check_weights_count(chosen, table.schema)
     if table.schema.label.coding.has_value:
         check_numbers(settings, chosen)
     if design is not None and feature_map is not None:
@@ -142,12 +150,6 @@ def _settings(estimators: Mapping[str, Any], asked: SimulationFields) -> Simulat
 
 
 simulate.__signature__ = with_fields(SimulationFields, simulate)  # type: ignore[attr-defined]
-
-
-def _schema(schema: Schema | str | Path | None) -> Schema | None:
-    if schema is None or isinstance(schema, Schema):
-        return schema
-    return load_schema(Path(schema))
 
 
 def _map(feature_map: FeatureMap | str | Path, schema: Schema) -> FeatureMap:

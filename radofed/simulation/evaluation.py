@@ -27,8 +27,17 @@ from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import Classes, Target, nearest
 from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.schema import Schema
-from learner.estimators import BY_QUERIES, FROM_RELEASES, guarantee_of, import_class, instance_of, refused
+from learner.estimators import (
+    BY_QUERIES,
+    COUNT_WEIGHTS,
+    FROM_RELEASES,
+    guarantee_of,
+    import_class,
+    instance_of,
+    refused,
+)
 from learner.federation import Federation
+from learner.requests import check_unweighted
 from radofed.simulation.oracles import Budget, Oracles, SimulatedSource
 from radofed.simulation.results import FoldRow, Sees
 from radofed.simulation.table import SimulationTable
@@ -184,22 +193,29 @@ class Fold:
 
 
 def named_estimators(
-    chosen: str | Sequence[str] | Mapping[str, Any], rounds: int | None = None, options: Mapping[str, Any] | None = None
+    chosen: str | Sequence[str] | Mapping[str, Any],
+    rounds: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    class_weight: str | None = None,
 ) -> dict[str, Any]:
     """Estimators by name. chosen: names of known estimators, or a mapping from names to any objects.
 
-    rounds: the parameter `rounds` of each, None for their defaults. options: parameters of the only estimator.
+    rounds, class_weight: the parameter of this name of each, None for their defaults. options: parameters of the only
+    estimator.
 
-    Raises ConfigurationError if a name is unknown, reserved or given twice, an object is not an estimator, `rounds` is
-    given and an estimator has no such parameter, or options are unknown, missing though required, or given for a
-    mapping or for several estimators.
+    Raises ConfigurationError if a name is unknown, reserved or given twice, an object is not an estimator, `rounds` or
+    `class_weight` is given and an estimator has no such parameter, or options are unknown, missing though required, or
+    given for a mapping or for several estimators.
     """
     if isinstance(chosen, str):
         chosen = [name.strip() for name in chosen.split(",")]
     if not chosen or "" in chosen:
         raise ConfigurationError(f"no estimator is named: choose among {', '.join(_known_names())}")
+    given = {name: value for name, value in (("rounds", rounds), ("class_weight", class_weight)) if value is not None}
     if options:
-        _check_options(chosen, rounds, options)
+        _check_options(chosen, given, options)
+    if rounds is not None and rounds < 1:
+        raise ConfigurationError(f"rounds is {rounds}: choose at least 1")
     if not isinstance(chosen, Mapping):
         if len(set(chosen)) < len(chosen):
             raise ConfigurationError("an estimator is named twice: name each once")
@@ -214,19 +230,20 @@ def named_estimators(
             raise ConfigurationError(
                 f"{name!r} is not an estimator: give decision_function and fit_queries, fit_release, fit_moments or fit"
             )
-    if rounds is None:
-        return dict(chosen)
-    return {name: _of_rounds(name, each, rounds) for name, each in chosen.items()}
+    return {name: _with(name, each, given) for name, each in chosen.items()}
 
 
-def _check_options(chosen: Sequence[str] | Mapping[str, Any], rounds: int | None, options: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError if options are not for one named estimator, or repeat `rounds`."""
+def _check_options(
+    chosen: Sequence[str] | Mapping[str, Any], given: Mapping[str, Any], options: Mapping[str, Any]
+) -> None:
+    """Raise ConfigurationError if options are not for one named estimator, or repeat what is given beside them."""
     if isinstance(chosen, Mapping):
         raise ConfigurationError("options are for a named estimator: pass them to your objects instead")
     if len(chosen) > 1:
         raise ConfigurationError(f"options are for one estimator, and {len(chosen)} are named: measure each separately")
-    if rounds is not None and "rounds" in options:
-        raise ConfigurationError("rounds is given twice: leave it out of the options")
+    for name in given:
+        if name in options:
+            raise ConfigurationError(f"{name} is given twice: leave it out of the options")
 
 
 def _known_names() -> dict[str, tuple[str, str]]:
@@ -243,13 +260,16 @@ def _known(name: str, options: Mapping[str, Any]) -> Any:
     return instance_of(name, import_class(*known[name]), options)
 
 
-def _of_rounds(name: str, estimator: Any, rounds: int) -> Any:
-    """A copy with this many rounds; the caller's object does not change."""
-    if not (hasattr(estimator, "get_params") and "rounds" in estimator.get_params()):
-        raise ConfigurationError(f"{name!r} has no rounds to set: leave rounds out, or measure it separately")
-    if rounds < 1:
-        raise ConfigurationError(f"rounds is {rounds}: choose at least 1")
-    return _unfitted(estimator).set_params(rounds=rounds)
+def _with(name: str, estimator: Any, given: Mapping[str, Any]) -> Any:
+    """A copy with these parameters, if there are any; the caller's object does not change."""
+    if not given:
+        return estimator
+    for parameter in given:
+        if not (hasattr(estimator, "get_params") and parameter in estimator.get_params()):
+            raise ConfigurationError(
+                f"{name!r} has no {parameter} to set: leave {parameter} out, or measure it separately"
+            )
+    return _unfitted(estimator).set_params(**given)
 
 
 def asks(estimator: Any) -> bool:
@@ -274,6 +294,13 @@ def check_estimators(estimators: Mapping[str, Any], *, moments: bool) -> None:
             raise ConfigurationError(
                 f"{name!r} cannot learn from {given}, which the design gives: choose another estimator or design"
             )
+
+
+def check_weights_count(estimators: Mapping[str, Any], schema: Schema) -> None:
+    """Raise ConfigurationError if an estimator cannot count rows by the schema's weight."""
+    for name, estimator in estimators.items():
+        if name not in COUNT_WEIGHTS and hasattr(estimator, "fit_queries"):
+            check_unweighted(schema, f"{name}, which asks statistics,")
 
 
 def check_target(estimators: Mapping[str, Any], target: Target) -> None:
@@ -344,10 +371,18 @@ def _measured(name: str, estimator: Any, fold: Fold) -> FoldRow:
     wrong, area = float(np.mean(predicted != fold.test_labels)), _area(margins, fold)
     row = _row(name, sees, wrong, area, seconds, fold)
     row = replace(row, warning=getattr(estimator, "warning_", None), guarantee=guarantee_of(estimator))
+    row = row if fold.classes else _with_rates(row, predicted > 0, fold.test_labels > 0)
     if evaluated is None or evaluated.on_distribution is None:
         return row
     low, high = evaluated.on_distribution.lower, evaluated.on_distribution.upper
     return replace(row, evaluated_error=evaluated.estimate, evaluated_low=low, evaluated_high=high)
+
+
+def _with_rates(row: FoldRow, called: NDArray[np.bool_], positive: NDArray[np.bool_]) -> FoldRow:
+    """With recall and precision, where there are such rows."""
+    found = int(np.count_nonzero(called & positive))
+    recall, precision = (found / count if (count := int(rows.sum())) else None for rows in (positive, called))
+    return replace(row, recall=recall, precision=precision)
 
 
 def _of_all_classes(margins: Floats, estimator: Any, fold: Fold) -> Floats:
@@ -435,7 +470,9 @@ def _majority(fold: Fold) -> FoldRow:
         larger = int(np.bincount(fold.labels, minlength=fold.classes).argmax())
     else:
         larger = 1 if 2 * int((fold.labels > 0).sum()) >= len(fold.labels) else -1
-    return _row(MAJORITY, "labels", float(np.mean(fold.test_labels != larger)), 0.5, 0.0, fold)
+    row = _row(MAJORITY, "labels", float(np.mean(fold.test_labels != larger)), 0.5, 0.0, fold)
+    called = np.full(len(fold.test_labels), larger > 0)
+    return row if fold.classes else _with_rates(row, called, fold.test_labels > 0)
 
 
 def _row(name: str, sees: Sees, error: float, area: float, seconds: float, fold: Fold) -> FoldRow:

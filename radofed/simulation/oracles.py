@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.declared import declaration
+from dpcore.declared import declaration, whole
 from dpcore.errors import ConfigurationError, DataError
 from dpcore.numbers.progress import Progress
 from dpcore.paillier.secret import SecretKey
@@ -28,12 +28,13 @@ from dpcore.records.encoding import why_unusable
 from dpcore.records.held_back import HeldBack
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
+from dpcore.records.shared_schema import SharedSchema
 from learner.composition import Unanswered
 from learner.federation import BudgetedOracle, Federation, check_terms
 from learner.planning import Plan
 from learner.requests import Request, StatisticRequest
 from parties.data.dataset import load
-from radobase.schema_files import load_schema
+from radobase.schema_files import load_shared, schema_of
 from radobase.tables.tables import as_source
 from radofed.simulation.federation import PlannedFold, SimulatedFederation
 from radofed.simulation.simulate_options import RunFields
@@ -223,7 +224,7 @@ def simulated_federation(
     positive: str | Sequence[str] | None = None,
     target: str | None = None,
     event: str | None = None,
-    schema: Schema | str | Path | None = None,
+    schema: Schema | SharedSchema | str | Path | None = None,
     id_column: str | None = None,
     parties: int = 10,
     partition: str = "iid",
@@ -248,17 +249,17 @@ def simulated_federation(
     unusable, if any are.
     """
     check_terms(terms)
+    parties, seed, key_bits = whole(parties), whole(seed), whole(key_bits)
     declaration(RunFields, "parties").check(parties)
     check_ids(id_column, terms)
     divided = Partition.parse(partition)
-    schema = schema if schema is None or isinstance(schema, Schema) else load_schema(Path(schema))
     table = read_table(
         as_source(data),
         label=label,
         positive=positive,
         target=target,
         event=event,
-        schema=schema,
+        schema=load_shared(Path(schema)) if isinstance(schema, str | Path) else schema,
         group_column=divided.column,
         id_column=id_column,
         persons_may_repeat=terms.get("persons_may_repeat") or 1,
@@ -273,7 +274,8 @@ def simulated_federation(
 def simulate_federation(
     parties: Mapping[str, Any],
     *,
-    schema: Schema | str | Path,
+    schema: Schema | SharedSchema | str | Path,
+    label: str | None = None,
     id_column: str | None = None,
     seed: int = 0,
     encrypt: bool = False,
@@ -284,14 +286,15 @@ def simulate_federation(
 
         federation = radofed.simulate_federation({"north": frame, "south": "south.csv"}, schema="schema.toml")
 
-    parties: their tables by name, as of `simulated_federation`, whose other options these are. Raises
-    ConfigurationError, SchemaError or DataError, which names the party. A UserWarning says why most rows of a party are
-    not usable, if they are not.
+    parties: their tables by name, as of `simulated_federation`, whose other options these are. label: the one that is
+    asked about, if the schema has several. Raises ConfigurationError, SchemaError or DataError, which names the party.
+    A UserWarning says why most rows of a party are not usable, if they are not.
     """
     check_terms(terms)
     if not isinstance(parties, Mapping) or len(parties) < _FEWEST:
         raise ConfigurationError("give the table of each party by its name, {'north': ..., 'south': ...}, two or more")
-    schema = schema if isinstance(schema, Schema) else load_schema(Path(schema))
+    seed, key_bits = whole(seed), whole(key_bits)
+    schema = schema_of(schema, label)
     check_ids(id_column, terms)
     tables = {str(name): _of_party(str(name), data, schema) for name, data in parties.items()}
     found = tables.values()
@@ -300,6 +303,7 @@ def simulate_federation(
         np.concatenate([each.labels for each in found]),
         np.concatenate([each.usable for each in found]),
         coding=schema.label.coding,
+        weights=None if schema.weight is None else np.concatenate([each.weights for each in found]),
     )
     ends = np.cumsum([each.rows for each in found]).tolist()
     parts = [np.arange(first, last) for first, last in pairwise([0, *ends])]

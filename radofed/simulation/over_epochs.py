@@ -9,8 +9,10 @@ from dpcore.declared import first_changed, names_of, values_of
 from dpcore.errors import ConfigurationError
 from dpcore.records.features import two_classes
 from dpcore.records.schema import Schema
+from dpcore.records.shared_schema import SharedSchema
 from learner.estimators import BY_QUERIES, class_of
-from radobase.schema_files import load_schema
+from radobase.schema_files import load_shared
+from radobase.tables.recoding import columns_of
 from radobase.tables.tables import TableSource
 from radofed.simulation.designs import DesignOptions
 from radofed.simulation.epochs import EpochsResult, check_epochs, epoch_column, epochs_of, simulate_epochs
@@ -31,7 +33,7 @@ def simulate_over_epochs(
     asked: SimulationFields,
     over: EpochFields,
     *,
-    schema: Schema | str | Path | None,
+    schema: Schema | SharedSchema | str | Path | None,
     estimators: str | Sequence[str] | Mapping[str, Any] | None,
     parameters: Mapping[str, Any] | None,
     note: Callable[[str], None],
@@ -44,7 +46,7 @@ def simulate_over_epochs(
     assert over.epochs is not None, "epochs are asked for"
     if odd := first_changed(asked, _OF_FOLDS):
         raise ConfigurationError(f"with --epochs models are tested on the next epoch: leave {odd} out")
-    (learner, *more) = named_estimators(estimators or _USUAL, None, parameters).items()
+    (learner, *more) = named_estimators(estimators or _USUAL, None, parameters, asked.class_weight).items()
     if more or not (from_release(learner[1]) or _starts(learner[1])):
         able = [name for name in BY_QUERIES if "start" in _parameters(class_of(name))]
         raise ConfigurationError(
@@ -102,12 +104,12 @@ def _options(asked: SimulationFields, learner: tuple[str, Any], *, by_queries: b
 
 
 def _read(
-    data: TableSource, asked: SimulationFields, epochs: str, schema: Schema | str | Path | None
+    data: TableSource, asked: SimulationFields, epochs: str, schema: Schema | SharedSchema | str | Path | None
 ) -> tuple[SimulationTable, Any]:
     """The table, and its epochs. Raises ConfigurationError, SchemaError or DataError."""
-    loaded = schema if schema is None or isinstance(schema, Schema) else load_schema(Path(schema))
+    loaded = load_shared(Path(schema)) if isinstance(schema, str | Path) else schema
     column = epoch_column(epochs)
-    if loaded is not None and column in {loaded.label.column, *(each.column for each in loaded.features)}:
+    if loaded is not None and column in columns_of(loaded, None):
         raise ConfigurationError(
             f"the schema has the column {column!r} of the epochs, which is public at parties: take it out of the schema"
         )

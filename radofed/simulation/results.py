@@ -22,6 +22,9 @@ Sees = Literal["rados", "moments", "answers", "rows", "labels"]
 """The training data of an estimator: a release of the federation, answers to its queries, or, for comparison, the
 pooled rows or their labels."""
 
+_RARE = 0.15
+"""Where the rarer label has a smaller share, recall and precision are printed too."""
+
 
 @dataclass(frozen=True)
 class FoldRow:
@@ -47,6 +50,10 @@ class FoldRow:
     """Its 95 % interval for new rows. All three are None if it was not evaluated."""
     guarantee: str | None = None
     """What the estimator guarantees of its error, in words, or None."""
+    recall: float | None = None
+    """Of a label of two classes, the share of positive test rows that are called positive."""
+    precision: float | None = None
+    """The share of test rows called positive that are; None if none is called so."""
 
     @classmethod
     def summary(cls, rows: "Sequence[FoldRow]") -> "Summary":
@@ -62,6 +69,8 @@ class FoldRow:
             _mean_or_none([row.evaluated_error for row in rows]),
             _mean_or_none([row.evaluated_low for row in rows]),
             _mean_or_none([row.evaluated_high for row in rows]),
+            _mean_or_none([row.recall for row in rows]),
+            _mean_or_none([row.precision for row in rows]),
         )
 
 
@@ -81,6 +90,9 @@ class Summary:
     evaluated_error_mean: float | None = None
     evaluated_low_mean: float | None = None
     evaluated_high_mean: float | None = None
+    recall_mean: float | None = None
+    precision_mean: float | None = None
+    """Over the folds in which a row is called positive."""
 
     def figures(self) -> dict[str, Any]:
         """For JSON, without the name."""
@@ -91,7 +103,7 @@ class Summary:
     @staticmethod
     def table(summaries: "Sequence[Summary]") -> list[str]:
         """Lines for people, with a heading."""
-        return [*_table(summaries), *_evaluated(summaries)]
+        return [*_table(summaries), *_of_rare_rows(summaries), *_evaluated(summaries)]
 
 
 class Row(Protocol):
@@ -307,6 +319,23 @@ def _table(summaries: Sequence[Summary]) -> list[str]:
             f"+- {100 * each.test_error_std:5.2f}   {auc}  {each.seconds:9.3f}"
         )
     return lines
+
+
+def _of_rare_rows(summaries: Sequence[Summary]) -> list[str]:
+    """Recall and precision where one label is rare, so that the error says little; else empty."""
+    majority = [each.test_error_mean for each in summaries if each.sees == "labels"]
+    if not majority or min(majority) >= _RARE or all(each.recall_mean is None for each in summaries):
+        return []
+    width = max(len("estimator"), *(len(summary.learner) for summary in summaries))
+
+    def share(value: float | None) -> str:
+        return "      -" if value is None else f"{100 * value:5.2f} %"
+
+    lines = [
+        f"{each.learner:{width}}  {share(each.recall_mean)}                  {share(each.precision_mean)}"
+        for each in summaries
+    ]
+    return ["", f"{'estimator':{width}}  found of positive rows   right of rows called positive", *lines]
 
 
 def _evaluated(summaries: Sequence[Summary]) -> list[str]:

@@ -12,6 +12,7 @@ from dpcore.declared import Declared, Option, declarations
 from dpcore.errors import ConfigurationError
 from wire.request_fields import (
     ADAPTIVE,
+    CLASS_WEIGHT,
     DELTA_OR_ZERO,
     ESTIMATOR_OPTION,
     KEY_BITS,
@@ -58,7 +59,13 @@ class RunFields(Declared):
 class SimulationFields(RunFields, ReleaseFields, UnitFields):
     """The keywords of `radofed.simulate`, beside those that take objects."""
 
-    label: Annotated[str | None, Option("The label's column, without a schema.", default="the last one")] = None
+    label: Annotated[
+        str | None,
+        Option(
+            "The label's column; with a schema of several labels, one of them by its name.",
+            default="the schema's; else the last one",
+        ),
+    ] = None
     positive: Annotated[
         str | tuple[str, ...] | None, Option("A positive value of the label; repeatable, one value a time.")
     ] = None
@@ -84,6 +91,7 @@ class SimulationFields(RunFields, ReleaseFields, UnitFields):
     delta: Annotated[Fraction, DELTA_OR_ZERO] = USUAL_DELTA
     split: Annotated[Split, SPLIT] = "local"
     rounds: Annotated[int | None, ROUNDS] = None
+    class_weight: Annotated[str | None, CLASS_WEIGHT] = None
     hold_back: Annotated[
         Fraction | None,
         Option(

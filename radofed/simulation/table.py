@@ -16,6 +16,7 @@ from dpcore.records.features import Classes, EventTime, Label, nearest, two_clas
 from dpcore.records.persons import earlier
 from dpcore.records.records import Records
 from dpcore.records.schema import Feature, Schema
+from dpcore.records.shared_schema import SharedSchema
 from dpcore.records.texts import stored_form
 from parties.data.dataset import load
 from parties.data.schema_draft import infer
@@ -26,6 +27,11 @@ from radobase.tables.tables import TableSource, numbers_of, open_table, read_blo
 NOT_PRIVATE = (
     "The schema was inferred from the whole table: bounds at the 0.5 % and 99.5 % quantiles, the texts that occur, "
     "missing cells imputed. This was not private, and no figure counts it; give a schema to avoid it."
+)
+
+
+_WEIGHTED = (
+    "Weights count in moments and gradients. Test errors, and estimators on the pooled rows, count all rows alike."
 )
 
 
@@ -52,7 +58,7 @@ def read_table(
     *,
     label: str | None,
     positive: str | Sequence[str] | None,
-    schema: Schema | None,
+    schema: Schema | SharedSchema | None,
     group_column: str | None,
     target: str | None = None,
     event: str | None = None,
@@ -62,8 +68,10 @@ def read_table(
     """Read a table, through `schema` or one inferred from the table.
 
     label, positive: the label's column and its positive texts, or one; required without a schema, otherwise None or the
-    schema's. group_column: the column that divides the parties; an inferred schema makes no feature of it. target: the
-    type of the label (`LABEL_TYPES`); None: the schema's, or two classes.
+    schema's. Of a schema with several labels, label is the name of one.
+
+    group_column: the column that divides the parties; an inferred schema makes no feature of it. target: the type of
+    the label (`LABEL_TYPES`); None: the schema's, or two classes.
 
     id_column: names each row's person, who may be at so many parties; no column of the schema. Raises
     ConfigurationError, SchemaError or DataError, also if no row is usable.
@@ -78,6 +86,9 @@ def read_table(
         asked = _asked_label(label, positive, target)
         schema, notes = inferred_schema(source, *asked, target=target, event=event, left_out=divided)
     else:
+        if isinstance(schema, SharedSchema):
+            # The name of one of several labels need not be a column.
+            schema, label = (schema.about(label), None) if len(schema.labels) > 1 else (schema.first, label)
         _check_label(schema, label, positive, target)
         if id_column is not None and id_column in columns_of(schema, None):
             raise ConfigurationError(
@@ -90,6 +101,8 @@ def read_table(
     why = why_unusable(data.report.changes, rows=data.report.rows, usable=usable)
     if not usable:
         raise DataError(f"{why}; correct the table or the schema", file=data.report.file)
+    if schema.weight is not None:
+        notes = [*notes, _WEIGHTED]
     times = numbers_of(source, schema.label.column) if isinstance(schema.label, EventTime) else None
     return SimulationTable(schema, data.records, groups, (*notes, *data.report.warnings), times, persons, why)
 

@@ -27,6 +27,7 @@ from dpcore.records.coding import SIGNS, Coding, Labels
 from dpcore.records.computation import SECRET_BYTES, Computation, PartySecret
 from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import Records
+from dpcore.records.weight import WeightUnits
 from parties.answering.contribution import encrypted_chunks, integer_vector, masked_chunks, tag_coefficient
 from radobase.ray_cluster import last_line, start_on_loopback
 from radofed.simulation.designs import divided_contribution
@@ -92,7 +93,7 @@ def seeded(seed: int, fold: int, who: str, purpose: str, question: str = "") -> 
 
 
 class Host:
-    """Some parties of a simulation. features, labels, usable, coding: of the whole table's `Records`, not copied.
+    """Some parties of a simulation. features, labels, usable, coding, weights: of the whole table's `Records`.
 
     key_seed: 32 bytes from the operating system, for one simulation, from which all parties' keys derive. So a lost
     host can be made again, as the same parties.
@@ -107,8 +108,9 @@ class Host:
         parties: Sequence[str],
         key_seed: bytes,
         coding: Coding = SIGNS,
+        weights: WeightUnits | None = None,
     ) -> None:
-        self._coding = coding
+        self._coding, self._weights = coding, weights
         self._features, self._labels, self._usable, self._seed = features, labels, usable, seed
         self._key_seed = key_seed
         self._keys = {
@@ -178,7 +180,8 @@ class Host:
 
     def _values(self, ask: Ask, share: Share) -> NDArray[np.int64]:
         arrays = (self._features[share.rows], self._labels[share.rows], self._usable[share.rows])
-        records = Records(*arrays, coding=self._coding)
+        weights = None if self._weights is None else self._weights[share.rows]
+        records = Records(*arrays, coding=self._coding, weights=weights)
         random = seeded(self._seed, ask.fold, share.party, "contribution", ask.question)
         query = ask.opened.query
         # A party keeps one secret for the life of its data, over all queries.
@@ -237,7 +240,7 @@ class LocalHosts(Host):
 
     def __init__(self, records: Records, seed: int, parties: Sequence[str]) -> None:
         arrays = (records.features, records.labels, records.usable)
-        super().__init__(*arrays, seed, parties, _key_seed(), records.coding)
+        super().__init__(*arrays, seed, parties, _key_seed(), records.coding, records.weights)
 
     def uploads(
         self, ask: Ask, shares: Sequence[Share], acceptances: Sequence[Acceptance], cohort_digest: bytes
@@ -291,6 +294,7 @@ class RayHosts:
         self._key_seed = _key_seed()
         self._ray: Any = None
         self._table: list[Any] = []
+        self._weights: Any = None
         self._actors: list[Any] = []
         self._started = False
 
@@ -313,6 +317,7 @@ class RayHosts:
     def _make_actors(self) -> None:
         records = self._records
         self._table = [self._ray.put(array) for array in (records.features, records.labels, records.usable)]
+        self._weights = None if records.weights is None else self._ray.put(records.weights)
         self._actors = [self._actor(place) for place in range(self.workers)]
         self._get(
             [self._call(place, "signing_keys") for place in range(self.workers)], "starting workers", START_TIMEOUT_S
@@ -322,7 +327,7 @@ class RayHosts:
         """The host of the parties of one place. Its arguments are its whole state, so it can be made again."""
         mine = [party for party in self._parties if self._place[party] == place]
         actor = self._ray.remote(num_cpus=1, max_restarts=0)(_Guarded)
-        return actor.remote(*self._table, self._seed, mine, self._key_seed, self._records.coding)
+        return actor.remote(*self._table, self._seed, mine, self._key_seed, self._records.coding, self._weights)
 
     def _end(self) -> None:
         for actor in self._actors:

@@ -18,7 +18,7 @@ def test_examples_print_what_the_page_says(tmp_path):
     pytest.importorskip("pandas")
     names: dict = {}
     alone = [(code, said) for code, said in BLOCKS if ORGANISATIONS not in code]
-    assert (len(BLOCKS), len(alone)) == (6, 4)
+    assert (len(BLOCKS), len(alone)) == (7, 5)
     with chdir(tmp_path):
         for code, said in alone:
             with redirect_stdout(io.StringIO()) as printed:

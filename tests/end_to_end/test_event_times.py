@@ -161,6 +161,30 @@ def test_hazards_are_learned_in_rounds_and_predict_survival(federation, trained)
     assert queries(federation) == before
 
 
+def test_a_model_is_measured_on_the_parties_rows_and_reported(federation, trained, tmp_path):
+    model, page = trained[0], tmp_path / "report.html"
+    printed = rado("learner", "evaluate", str(model), *config(federation), "--epsilon", "40")
+    found, (codes, _), loaded = printed["data"], people(federation), Model.load(model)
+    held = [load(federation.directory(name) / "data.csv", Schema.from_toml(SCHEMA)).records for name in ROWS]
+    scores = np.concatenate([loaded.scores(np.ldexp(each.features.astype(float), -30)) for each in held])
+    # Every pair of rows of which one had the event in an earlier interval.
+    interval, ordered, pairs = np.where(codes == 8, 4, codes % 4), 0.0, 0
+    for one in np.flatnonzero(codes < 4):
+        later = scores[interval > interval[one]]
+        ordered += (later < scores[one]).sum() + (later == scores[one]).sum() / 2
+        pairs += len(later)
+    concordance = found["concordance"]
+    assert concordance["lower"] - 0.01 <= ordered / pairs <= concordance["upper"] + 0.01
+    assert concordance["upper"] - concordance["lower"] < 0.2
+    assert [each["border"] for each in found["brier"]] == list(BORDERS)
+    assert all(each["score"]["lower"] <= each["of_equal"] for each in found["brier"])
+    assert found["privacy"]["epsilon_if_others_collude"] <= 40
+    (tmp_path / "evaluation.json").write_text(json.dumps(printed))
+    given = ("--evaluation", str(tmp_path / "evaluation.json"), "--test", str(federation.root / "new.csv"))
+    rado("learner", "report", str(model), *given, *config(federation), "--output", str(page))
+    assert "Survival by predicted risk" in page.read_text()
+
+
 REFUSED = [
     (("train", "--estimator", "newton", "-o", "x.json", "--epsilon", "1"), "newton does not learn a time to an event"),
     (("query", "--design", "plain", "--rados", "20"), "needs a label of two classes"),
@@ -172,9 +196,9 @@ REFUSED = [
 @pytest.mark.more
 def test_what_is_not_about_times_is_refused_before_anything_is_sent(federation, trained, tmp_path, capsys):
     before, model = queries(federation), str(trained[0])
-    evaluating = ("evaluate", model, *config(federation), "--epsilon", "1")
+    evaluating = ("evaluate", model, *config(federation), "--epsilon", "1", "--scale", "2")
     cases = [((*arguments, *asking(federation)), said) for arguments, said in REFUSED]
-    for arguments, says in [*cases, (evaluating, "evaluation on the parties' rows; `rado learner predict`")]:
+    for arguments, says in [*cases, (evaluating, "--scale is about scores of classes")]:
         given = [str(tmp_path / "x.json") if text == "x.json" else text for text in arguments]
         assert run(["learner", *given, "--format", "json"]) in (4, 6)
         assert says in json.loads(capsys.readouterr().out)["error"]["message"]

@@ -154,8 +154,9 @@ def test_a_model_is_evaluated_on_the_rows_that_it_was_not_trained_on(federation,
     model = federation.root / "newton.json"
     made = rado(
         "learner", "train", "--estimator", "newton", *asking(federation), "--epsilon", "20", "--rounds", "3",
-        "--hold-back", "0.2", "-o", str(model), "--cohort-min", "3",
+        "--hold-back", "0.2", "-o", str(model), "--cohort-min", "3", "--class-weight", "positive=2",
     )["data"]  # fmt: skip
+    assert made["class_weights"] == [1, 2]
     assert (made["held_back"], json.loads(model.read_text())["held_back"]) == ("1/5", "1/5")
     options = ("--config", str(federation.learner.config), "--epsilon", "8", "--confidence", "0.9999")
     found = rado("learner", "evaluate", str(model), *options, "--cohort-min", "3")["data"]
@@ -175,8 +176,16 @@ def test_a_model_is_evaluated_on_the_rows_that_it_was_not_trained_on(federation,
     assert low < lower <= upper < high
     # The other rows are drawn from the same distribution, and the model has few coordinates to follow them with.
     assert low <= wrong[~held].mean() <= high
-    assert run(["learner", "evaluate", str(model), *options, "--cohort-min", "3", "--reuse"]) == 0
+    better = federation.root / "better.json"
+    cost = ("--cost", "false-negative=5:false-positive=1", "--at-threshold", str(better))
+    assert run(["learner", "evaluate", str(model), *options, "--cohort-min", "3", "--reuse", *cost]) == 0
     printed = capsys.readouterr().out
+    assert f"{better}: the model that calls rows positive above" in printed
+    assert "threshold" in printed
+    assert json.loads(better.read_text())["threshold"]["costs"] == {"false_negative": "5", "false_positive": "1"}
+    data = str(federation.directory("a") / "data.csv")
+    called = [rado("learner", "predict", str(each), data)["data"]["positive"] for each in (model, better)]
+    assert called[0] != called[1]
     assert "the usable rows that the parties hold back" in printed
     assert "on new rows of the same kind" in printed
     assert "drawn as these were" in printed

@@ -1,4 +1,4 @@
-"""A label that is a number, over real processes: moments, `linear` and `newton`, predictions and an evaluation."""
+"""Labels that are numbers and counts, over real processes: trainings, predictions, evaluations and reports."""
 
 import csv
 import json
@@ -47,12 +47,41 @@ def table(rows: int, seed: int) -> str:
     return "age,trained,wage\n" + "".join(f"{a:.2f},{'yes' if t else 'no'},{w:.3f}\n" for a, t, w in cells)
 
 
+VISITS = """
+type = "count"
+column = "visits"
+upper = 60
+exposure = "years"
+exposure_lower = 0.5
+exposure_upper = 4.0
+[[features]]"""
+OF_COUNTS = SCHEMA[: SCHEMA.index("type = ")].rstrip() + VISITS + SCHEMA.split("[[features]]", 1)[1]
+
+
+def visits(rows: int, seed: int) -> str:
+    generator = np.random.default_rng(seed)
+    age, trained = generator.uniform(0, 100, rows), generator.random(rows) < 0.5
+    years = generator.uniform(0.5, 4.0, rows)
+    counts = np.minimum(generator.poisson(years * np.exp(0.012 * age + 0.6 * trained - 0.3)), 60)
+    cells = zip(age, trained, years, counts, strict=True)
+    rows_of = "".join(f"{a:.2f},{'yes' if t else 'no'},{y:.3f},{n}\n" for a, t, y, n in cells)
+    return f"age,trained,years,visits\n{rows_of}"
+
+
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory):
-    root = tmp_path_factory.mktemp("numbers")
-    parties = {name: table(rows, seed) for seed, (name, rows) in enumerate(ROWS.items())}
-    with ProcessFederation(root, parties=parties, schema=SCHEMA, policy=ALLOWING, rows_at_least=ROWS) as federation:
-        (root / "schema.toml").write_text(SCHEMA)
+    yield from started(tmp_path_factory.mktemp("numbers"), SCHEMA, table)
+
+
+@pytest.fixture(scope="module")
+def counting(tmp_path_factory):
+    yield from started(tmp_path_factory.mktemp("counts"), OF_COUNTS, visits)
+
+
+def started(root, schema: str, made):
+    parties = {name: made(rows, seed) for seed, (name, rows) in enumerate(ROWS.items())}
+    with ProcessFederation(root, parties=parties, schema=schema, policy=ALLOWING, rows_at_least=ROWS) as federation:
+        (root / "schema.toml").write_text(schema)
         federation.start_all()
         wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")
         wait_until(lambda: all("started" in federation.log(name) for name in ROWS), what="the parties")
@@ -91,6 +120,26 @@ def test_newton_asks_and_is_evaluated_on_rows_that_are_held_back(federation, tmp
     found = rado("learner", "evaluate", str(model), *options)["data"]
     assert found["r2"] == pytest.approx(0.8, abs=0.2)
     assert found["r2_low"] < found["r2"] < found["r2_high"]
+
+
+def test_a_rate_is_learned_measured_and_reported(counting, tmp_path):
+    schema, model, page = str(counting.root / "schema.toml"), tmp_path / "rates.json", tmp_path / "report.html"
+    options = ("--estimator", "newton", "--epsilon", "20", "--schema", schema, "--output", str(model))
+    rado("learner", "train", *options, *asking(counting))
+    printed = rado("learner", "evaluate", str(model), "--epsilon", "40", *asking(counting))
+    found, every = printed["data"], tmp_path / "every.csv"
+    lines = [line for name in ROWS for line in (counting.directory(name) / "data.csv").read_text().split()[1:]]
+    every.write_text("\n".join(["age,trained,years,visits", *lines]) + "\n")
+    exact = rado("learner", "predict", str(model), str(every))["data"]["deviance_explained"]
+    explained = found["explained"]
+    assert explained["lower"] - 0.01 <= exact <= explained["upper"] + 0.01
+    assert explained["upper"] - explained["lower"] < 0.5
+    cells = np.array([[float(cell) for cell in line.split(",")[2:]] for line in lines])
+    assert found["rate"]["lower"] <= cells[:, 1].sum() / cells[:, 0].sum() <= found["rate"]["upper"]
+    (tmp_path / "evaluation.json").write_text(json.dumps(printed))
+    given = ("--evaluation", str(tmp_path / "evaluation.json"), "--test", str(every))
+    rado("learner", "report", str(model), *given, *asking(counting), "--output", str(page))
+    assert "Observed beside predicted rates" in page.read_text()
 
 
 def test_statistics_are_in_the_label_s_units(federation):

@@ -33,7 +33,7 @@ from learner.journal import SessionSource
 from learner.model import Model
 from learner.release import Release
 from learner.report.measured import read_evaluation
-from learner.report.page import calibration_plot, roc_plot
+from learner.report.page import calibration_plot, precision_plot, roc_plot
 from learner.shapes import every_shapes
 from learner.state import LearnerState
 from learner.uncertainty import ClassCalibration
@@ -196,11 +196,13 @@ def evaluation_json() -> dict:
     share = {"estimate": 0.25, "on_rows": [0.2, 0.3], "on_distribution": [0.1, 0.4]}
     bins = [{"predicted": ends, "rows": 5.0, "observed": share} for ends in ([0.0, 0.5], [0.5, 1.0])]
     point = {"threshold": 0.0, "false_positive_rate": share, "true_positive_rate": share}
-    names = ("error", "true_positive_rate", "false_positive_rate", "precision", "balanced_accuracy", "auc")
+    names = ("error", "true_positive_rate", "false_positive_rate", "precision", "balanced_accuracy", "auc", "f1")
     sizes = ("usable_half_width", "cell_half_width", "rounding", "deviation", "auc_half_width", "largest_bin")
     model = Model._from_json(model_json())
     data = dict.fromkeys(names, share) | dict.fromkeys(sizes, 0.25)
     data |= {"rows": 9, "usable": 8.5, "confidence": 0.95, "confusion": [[1.0, 2.0], [3.0, 2.5]], "roc": [point]}
+    decided = {"threshold": 0.0, "recall": share, "precision": share, "f1": share}
+    data |= {"positive_share": share, "thresholds": [decided]}
     data |= {"unseen": True, "edges_found": True, "part": {"share": "1/5", "part": "held-back"}, "calibration": bins}
     data |= {"model_digest": model.digest.hex(), "privacy": model.statement.to_dict()}
     return {"schema_version": 1, "status": "ok", "data": data}
@@ -211,6 +213,7 @@ def read_an_evaluation(path: Path) -> None:
     assert isinstance(found.figures, Evaluation)
     calibration_plot(found.figures, found.own)
     roc_plot(found.figures, found.own)
+    precision_plot(found.figures, found.own)
     json.dumps(found.to_dict(), allow_nan=False)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 import pytest
 
-from dpcore.errors import ConfigurationError, ModelError, SchemaError
+from dpcore.errors import ConfigurationError, ModelError
 from dpcore.evaluation.class_evaluation import ClassEvaluation, evaluate_classes
 from dpcore.evaluation.options import EvaluationOptions
 from dpcore.predicates.evaluation import sums
@@ -22,7 +22,7 @@ from dpcore.records.features.labels import LABEL_TYPES
 from dpcore.records.records import Records
 from learner import scoring
 from learner.model import Model, predict
-from learner.report import measured
+from learner.report.evaluation_files import FILES
 from learner.report.measured import OwnRows
 from learner.scoring import OneScore, scoring_of
 from learner.shapes import every_shapes, shapes_of
@@ -241,15 +241,9 @@ def test_what_is_right_counts_right_predictions():
     assert count == np.count_nonzero(made.predicted(made.scores(x)) == codes)
 
 
-def test_a_label_without_a_scoring_has_no_reports_and_no_exports():
-    """Its models are kept: nothing that was paid for is lost."""
-    assert set(scoring._OF_TYPE) == set(measured._FILES) <= set(LABEL_TYPES)
-    label = Number(column="weight", lower=0.0, upper=9.0)
-    plain = two_class_model(mapped=False)
-    made = replace(plain, schema=replace(plain.schema, label=label))
-    for use in (lambda: made.scoring, lambda: made.explain(ROW), made.to_sklearn):
-        with pytest.raises(SchemaError, match="no prediction, report or export of them yet"):
-            use()
+def test_every_label_has_a_scoring_and_reads_its_evaluations():
+    assert set(scoring._OF_TYPE) <= set(FILES) == set(LABEL_TYPES)
+    assert scoring_of(Number(column="weight", lower=0.0, upper=9.0)).names == ("weight",)
 
 
 def test_options_of_bins_are_refused_for_classes():
@@ -259,6 +253,7 @@ def test_options_of_bins_are_refused_for_classes():
         (EvaluationOptions(bins=10), "--bins"),
         (EvaluationOptions(scale=2.0), "--scale"),
         (EvaluationOptions(edges_part=Fraction(1, 4)), "--edges-part"),
+        (EvaluationOptions(cost="false-negative=5"), "--cost"),
     ):
         with pytest.raises(ConfigurationError, match=f"{said} is about bins of the one score"):
             of_classes.check_evaluation(options)

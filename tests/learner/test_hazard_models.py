@@ -18,7 +18,6 @@ from dpcore.records.schema import Schema
 from learner.federation import Federation
 from learner.hazard_models import hazard_errors, ranked_ratios
 from learner.model import Model, predict
-from learner.shapes import every_shapes
 from learner.training import model_of_answers
 from learner.warm_start import load_start
 from radofed.cli.entry_point import run
@@ -184,22 +183,20 @@ def test_predict_prints_ratios_in_words_and_writes_a_file(model, tmp_path, capsy
 
 
 def test_what_needs_classes_refuses_a_time(model, tmp_path, capsys):
-    for refused in (
-        lambda: model.probabilities(np.zeros(1)),
-        lambda: model.predicted(np.zeros(1)),
-        lambda: every_shapes(model),
-        lambda: model.explain({"age": 50, "smoker": "no"}),
-        model.to_original_units,
-        model.to_sklearn,
-    ):
-        with pytest.raises(SchemaError, match="`rado learner predict` says survival"):
-            refused()
+    with pytest.raises(ModelError, match="has predictions and no probabilities of classes"):
+        model.probabilities(np.zeros(1))
+    with pytest.raises(SchemaError, match="say a number and no class"):
+        model.predicted(np.zeros(1))
     file = tmp_path / "model.json"
     model.save(file)
-    out = str(tmp_path / "out.json")
-    for asked in (("export", str(file), "-o", out), ("report", str(file)), ("picture", str(file))):
-        assert run(["learner", *asked, "--format", "json"]) == 4
-        assert "`rado learner predict` says survival" in json.loads(capsys.readouterr().out)["error"]["message"]
+    options = ("--config", "none.toml", "--epsilon", "1", "--format", "json")
+    for asked, says in (
+        (("--scale", "2"), "--scale is about scores of classes"),
+        (("--edges-part", "0"), "give an edges_part above 0"),
+        (("--calibrated", str(tmp_path / "better.json")), "without probabilities: leave --calibrated out"),
+    ):
+        assert run(["learner", "evaluate", str(file), *options, *asked]) == 4
+        assert says in json.loads(capsys.readouterr().out)["error"]["message"]
     number = replace(SCHEMA, label=Number(column="n", lower=0.0, upper=1.0))
     with pytest.raises(SchemaError, match="a hazard ratio needs a label that is a time to an event"):
         ranked_ratios(replace(model, schema=number, log_hazards=None))

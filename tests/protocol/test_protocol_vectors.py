@@ -18,8 +18,10 @@ from dpcore.predicates.notation import parse
 from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.records.clipping import Basis, Clip
+from dpcore.records.features.described import Numbers
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
+from dpcore.records.shared_schema import SharedSchema
 from dpcore.records.texts import form_of
 from rado.v1 import query_pb2
 from wire.binding import Binding, OpeningSecret, montgomery_key
@@ -76,6 +78,20 @@ def test_schema(vector, version):
     assert schema.version == version
     assert schema.digest.hex() == GOOD[vector]["digest"]
     assert schema.canonical_bytes().decode() == GOOD[vector]["canonical"]
+
+
+def test_schemas_of_several_labels_and_weights():
+    vector = GOOD["schemas_of_two_labels"]
+    schemas = {name: Schema.from_canonical(each["canonical"].encode()) for name, each in vector["schemas"].items()}
+    shared = SharedSchema(schemas)
+    assert {name: each.digest.hex() for name, each in shared.by_label.items()} == {
+        name: each["digest"] for name, each in vector["schemas"].items()
+    }
+    assert shared.digest.hex() == vector["digest"]
+    assert SharedSchema.from_toml(shared.to_toml()) == shared
+    weights = [float(each["weight"]) for each in GOOD["weights"]]
+    cells = Numbers(np.array(weights), np.zeros(len(weights), dtype=np.bool_))
+    assert shared.first.weight.encode(cells)[0].tolist() == [each["units"] for each in GOOD["weights"]]
 
 
 @pytest.mark.parametrize("vector", GOOD["forms_of_texts"])

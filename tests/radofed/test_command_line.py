@@ -147,7 +147,7 @@ class TestExitCodes:
         def broken(*_args, **_options):
             raise ZeroDivisionError("boom")
 
-        monkeypatch.setattr("parties.data.schema_draft.infer", broken)
+        monkeypatch.setattr("parties.data.schema_draft.infer_shared", broken)
         arguments = ["schema", "infer", str(table)] + ["--debug"] * debug
         code, out, err = rado(capsys, *arguments)
         assert (code, out) == (5, "")

@@ -260,9 +260,9 @@ def test_a_model_of_a_number_predicts_in_units_and_says_them(tmp_path):
     assert np.abs(model.predict(NEW) - NEW["age"]).mean() < 5
     assert float(re.search(r"age +for each unit more +[+]([0-9.]+)", model.summary())[1]) == pytest.approx(1, abs=0.15)
     assert found.sentences()
-    for refused in (model.predict_proba, lambda _: model.plot()):
-        with pytest.raises(radofed.RadofedError):
-            refused(NEW)
+    assert "<svg" in model.plot()._repr_html_()
+    with pytest.raises(radofed.RadofedError):
+        model.predict_proba(NEW)
     with pytest.raises(radofed.ConfigurationError, match="give epsilon and delta alone"):
         model.evaluate(asked, epsilon=1, bins=10)
 
@@ -317,8 +317,76 @@ unlisted = "refuse"
     assert ((means > 0) & (means < 4)).all()
     assert np.corrcoef(means, NEW["age"])[0, 1] < -0.8
     assert re.search(r"age +for each unit more +1[.]0", model.summary())
+    assert {each.column: each.ratio for each in model.ratios()}["age"] == pytest.approx(np.exp(0.03), rel=0.03)
+    assert "concordance" in str(model.errors(tables["north"]))
+    assert model.evaluate(asked, epsilon=1).sentences()
+    curves = asked.survival(by="smoker", epsilon=1)
+    columns = curves.to_columns()
+    assert {len(column) for column in columns.values()} == {len(curves.figures)}
+    assert all(isinstance(value, float) for value in columns["estimate"] + columns["p_value"])
+    assert "<svg" in curves.plot()._repr_html_()
+    assert "<svg" in curves._repr_html_()
+    assert repr(curves) == curves.text
+    assert "<svg" in model.plot()._repr_html_()
     with pytest.raises(radofed.RadofedError):
-        model.evaluate(asked, epsilon=1)
-    for refused in (model.predict_proba, lambda _: model.plot()):
-        with pytest.raises(radofed.RadofedError):
-            refused(NEW)
+        model.predict_proba(NEW)
+
+
+def test_a_number_that_is_learned_by_its_logarithm_has_ratios():
+    tables = {
+        name: frame.assign(cost=np.exp(1 + 0.02 * frame["age"] + 0.4 * frame["smoker"]))
+        for name, frame in FRAMES.items()
+    }
+    schema = COST.replace("lower = 0\nupper = 100", "lower = 1\nupper = 100\nlog = true", 1)
+    asked = radofed.simulate_federation(tables, schema=radofed.Schema.from_toml(schema))
+    model = asked.train("newton", epsilon=4, rounds=4)
+    (ratio,) = model.ratios()
+    assert ratio.ratio == pytest.approx(np.exp(0.02), rel=0.005)
+    younger, older = model.predict(pd.DataFrame({"age": [50, 51]}))
+    assert ratio.ratio == pytest.approx(older / younger)
+    assert f"{ratio.ratio:.4g} times" in model.summary()
+    assert "R^2" in str(model.errors(tables["north"]))
+
+
+def test_effects_that_add_up_have_no_ratios(asked, model):
+    with pytest.raises(radofed.SchemaError, match="ratio of predictions"):
+        model.ratios()
+    added = federation(COST).train("newton", epsilon=4, rounds=3)
+    with pytest.raises(radofed.SchemaError, match="is no ratio"):
+        added.ratios()
+    assert "wrong on" in str(model.errors(FRAMES["north"]))
+    assert repr(model) == "<model of newton, for the label 'ill' of schema '<patients>'>"
+    with pytest.raises(radofed.ConfigurationError, match="describe has no picture"):
+        asked.describe("age", epsilon=1).plot()
+
+
+def test_whole_numbers_may_be_floats_and_one_column_stands_alone(asked):
+    found = federation(seed=1.0).train("newton", epsilon=1.0, rounds=2.0)
+    assert found.statement.releases == 2
+    assert len(federation(cohort_min=3.0).within(1.0, adaptive=2.0).statistic([OLD]).values) == 1
+    assert len(radofed.simulated_federation(NEW, label="ill", positive="yes", parties=4.0).source._parts) == 4
+    assert asked.describe("age", cells=16.0, epsilon=1).one("mean", "age").estimate == pytest.approx(57, abs=3)
+    assert asked.crosstab("age", "smoker", edges={"age": 60.0}, epsilon=1).facts["down"]["levels"] == [
+        "below 60",
+        "60 or more",
+    ]
+    with pytest.raises(radofed.ConfigurationError, match="rounds"):
+        asked.train("newton", epsilon=1, rounds=2.5)
+
+
+def test_the_privacy_of_a_federation_counts_all_that_it_was_asked():
+    asked = federation()
+    with pytest.raises(radofed.ConfigurationError, match="nothing was answered"):
+        asked.privacy()
+    asked.statistic([OLD], epsilon=0.5)
+    first = asked.privacy()
+    training, held_back = asked.hold_back(0.2)
+    training.statistic([OLD], epsilon=0.5)
+    both = asked.privacy()
+    assert first.epsilon_if_others_collude < both.epsilon_if_others_collude <= 1
+    assert held_back.privacy().epsilon == both.epsilon
+    # Of a budget that was begun, the rest counts as well: it may be left because of what was answered.
+    asked.within(2).statistic([OLD], part=0.1)
+    begun = asked.privacy()
+    assert begun.epsilon_if_others_collude > both.epsilon_if_others_collude + 1
+    assert begun.releases == 3

@@ -46,6 +46,15 @@ SCHEMA_2 = (
     '"upper":"3ff0000000000000"}],"label":{"column":"y","missing":"refuse","negative":["0"],"positive":["1"]},'
     '"name":"vector","schema_version":2,"texts":["nfc","trim","case"]}'
 ).encode()
+# Version 5: with a weight, and two labels of one file, whose digests a third one is over.
+WEIGHED = (
+    '{"bias":true,"features":[{"column":"c","impute":null,"missing":"refuse","name":"big","threshold":"4020000000000000"'
+    ',"type":"threshold"}],"label":LABEL,"name":"vector","schema_version":5,"texts":["trim"],"weight":{"column":"w",'
+    '"missing":"no-weight","out_of_bounds":"clip","unreadable":"refuse","upper":"4014000000000000"}}'
+)
+LABELS = ("y", "z")
+# Weights, of a schema whose upper bound is 5, and what they are in units of 1/1024.
+WEIGHTS = (("0", 0), ("0.001", 0), ("0.0025", 1), ("1", 205), ("2.5", 512), ("4.999", 1024), ("5", 1024), ("7", 1024))
 # Steps, the text of a cell, and the text in the form of the steps.
 FORMS = (
     ([], "Gene\u0300ve\u00a0", "Gene\u0300ve\u00a0"),
@@ -177,7 +186,8 @@ def trust_statements(query_id):
     expiring = roster()
     expiring.not_after_unix_s = NOW + 90 * 86_400
     stated = {"federation": "vectors", "party": "a"}
-    features = ["base-0-3", "class-products", "cohort-noise", "event-times", "numbers", "persons", "question"]
+    features = ["base-0-3", "class-products", "class-weights", "cohort-noise", "event-times", "numbers", "persons"]
+    features += ["question", "weights"]
     made = {
         "Retry": ("learner", query_pb2.Retry(query_id=query_id, learner="learner", attempt=2)),
         "Features": (
@@ -536,6 +546,15 @@ def describe(kind, envelope, **more):
     }
 
 
+def labelled():
+    """The schemas of a file with two labels and a weight, and the digest of the file."""
+    label = '{"column":"COLUMN","missing":"refuse","negative":null,"positive":["1"]}'
+    forms = {name: WEIGHED.replace("LABEL", label.replace("COLUMN", name)).encode() for name in LABELS}
+    digests = {name: sha(b"rado.v1/schema\0", form) for name, form in forms.items()}
+    found = {name: {"canonical": form.decode(), "digest": digests[name].hex()} for name, form in forms.items()}
+    return {"schemas": found, "digest": sha(b"rado.v1/labels\0", b"".join(sorted(digests.values()))).hex()}
+
+
 def good():
     asked = signed("Query", "learner", payload(query()))
     query_id = sha(asked.payload)
@@ -571,6 +590,8 @@ def good():
         "keys": {name: public(name).hex() for name in ("federation", "learner", "a", "b", "c")},
         "schema": {"canonical": SCHEMA.decode(), "digest": sha(b"rado.v1/schema\0", SCHEMA).hex()},
         "schema_of_version_2": {"canonical": SCHEMA_2.decode(), "digest": sha(b"rado.v1/schema\0", SCHEMA_2).hex()},
+        "schemas_of_two_labels": labelled(),
+        "weights": [{"weight": weight, "units": units} for weight, units in WEIGHTS],
         "forms_of_texts": [{"texts": steps, "cell": cell, "form": form} for steps, cell, form in FORMS],
         "roster": describe("Roster", signed("Roster", "federation", payload(roster())), version=3),
         "query": describe("Query", asked, query_id=query_id),

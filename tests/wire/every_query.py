@@ -28,6 +28,7 @@ from dpcore.records.features import EventTime
 from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.persons import Persons
 from dpcore.records.schema import Classes, Count, Number, Schema
+from dpcore.records.weight import Weight
 from tests.federation.party import World
 from wire.binding import Binding, OpeningSecret
 from wire.query import Feature, Query, features_of
@@ -86,6 +87,7 @@ OVER = Count(column="stayed", upper=90, exposure="years", exposure_lower=0.5, ex
 OF_COUNTS = replace(SCHEMA, label=OVER)
 TIME = EventTime(column="stayed", event="died", happened=("yes",), borders=(0.5, 2.0, 7.25))
 OF_TIMES = replace(SCHEMA, label=TIME)
+WEIGHED = replace(SCHEMA, weight=Weight(column="counts", upper=5.0, missing="no-weight", out_of_bounds="clip"))
 CLIP = Clip(Fraction(7, 3), SCHEMA.bias)
 D = SCHEMA.d
 NEEDLE = Hat(0, 5, 7, 9)
@@ -172,6 +174,17 @@ def every_query(world: World) -> dict[str, Query]:
         "gradient": ClassGradientQuery("logistic", tuple(range(3 * D)), Fraction(1, 2), 1 << 20, None, 3),
     }
     made |= {f"{name} of classes": _query(world, kind, schema=OF_CLASSES) for name, kind in classes.items()}
+    weighted = (
+        (
+            "two classes",
+            SCHEMA,
+            GradientQuery("logistic", tuple(range(D)), Fraction(1, 2), 1 << 20, class_weights=(2, 5)),
+        ),
+        ("classes", OF_CLASSES, replace(classes["gradient"], class_weights=(3, 1, 1000))),
+    )
+    for words, schema, kind in weighted:
+        features = (Feature.BASE.value, Feature.CLASS_WEIGHTS.value)
+        made[f"gradient with weights of {words}"] = _query(world, kind, schema=schema, features=features)
     made["moments with products of each class"] = _query(
         world,
         replace(classes["moments"], products_of_each_class=True),
@@ -184,7 +197,10 @@ def every_query(world: World) -> dict[str, Query]:
         "statistic": StatisticQuery(about, OF_NUMBERS, GaussianShares(7000)),
         "gradient": NumberGradientQuery("squared", tuple(range(D)), Fraction(1, 2), 1 << 20),
     }
+    gains = ('gain((3 * z["age"] - 1) / 4, 0.5, 2, 9)', 'loss((3 * z["age"]) / 5, 1/3, 2, 12)')
+    terms = ("y.exposure", "count(7)", "deviance(-1.5, 20)", *gains)
     counts = {
+        "statistic": StatisticQuery(tuple(map(parse, terms)), OF_COUNTS, GaussianShares(7000)),
         "moments": NumberMomentsQuery(CLIP, 77, 1 << 20, OVER.coding),
         "gradient": NumberGradientQuery("poisson", tuple(range(D)), Fraction(1, 2), 1 << 20, None, OVER.coding),
     }
@@ -197,6 +213,12 @@ def every_query(world: World) -> dict[str, Query]:
     for words, schema, of_label in of_labels:
         options = {"schema": schema, "features": features_of(schema)}
         made |= {f"{name} of {words}": _query(world, kind, **options) for name, kind in of_label.items()}
+    weighed = {
+        "moments": MomentsQuery(CLIP, 77, 1 << 20, weighted=True),
+        "gradient": GradientQuery("logistic", tuple(range(-3, D - 3)), Fraction(1, 2), 1 << 20, weighted=True),
+    }
+    options = {"schema": WEIGHED, "features": features_of(WEIGHED)}
+    made |= {f"{name} by weight": _query(world, kind, **options) for name, kind in weighed.items()}
     mapped_classes = {
         "moments": classes["moments"],
         "gradient": ClassGradientQuery("logistic", tuple(range(3 * MAP.d)), Fraction(1, 2), 1 << 20, None, 3),

@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import pytest
 
+from dpcore.errors import PlanError
 from dpcore.queries.class_gradient import ClassGradientQuery
 from dpcore.queries.class_moments import ClassMomentsQuery
 from dpcore.queries.gradient import GradientQuery
@@ -71,6 +72,22 @@ def test_products_of_each_class_are_those_of_a_label_of_several_classes_and_name
     assert refused.value.code is Code.QUERY_INVALID
     for query, features in ((asked, queries["moments of classes"].features), (queries["moments"], asked.features)):
         with pytest.raises(WireError, match="products_of_each_class has its feature"):
+            replace(query, features=features)
+
+
+def test_class_weights_are_of_the_label_s_classes_and_name_their_feature(queries):
+    asked = queries["gradient with weights of two classes"]
+    message = query_pb2.Query()
+    write_kind(asked.kind, message)
+    assert message.gradient.class_weights == [2, 5]
+    assert read_kind(message, SCHEMA) == asked.kind
+    with pytest.raises(PlanError, match="2 class weights for 3 classes"):
+        read_kind(message, OF_CLASSES)
+    message.gradient.class_weights.append(7)
+    with pytest.raises(PlanError, match="3 class weights for 2 classes"):
+        read_kind(message, SCHEMA)
+    for query, features in ((asked, queries["gradient"].features), (queries["gradient"], asked.features)):
+        with pytest.raises(WireError, match="class_weights has its feature"):
             replace(query, features=features)
 
 

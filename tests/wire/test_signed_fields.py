@@ -14,9 +14,10 @@ from dpcore.predicates.expressions import And, Flag, LabelIs, Or
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.records.features import FEATURE_TYPES, DateFeature, Label
 from dpcore.records.schema import Schema
+from dpcore.records.weight import Weight
 from rado.v1 import query_pb2
 from tests.federation.party import World
-from tests.wire.every_query import SCHEMA, every_query, step_and_needle
+from tests.wire.every_query import SCHEMA, WEIGHED, every_query, step_and_needle
 from wire.errors import WireError
 from wire.query import Query
 from wire.query_summary import signed_lines, signed_parts
@@ -28,6 +29,7 @@ NOT_ALONE = {
     "rado.v1.DpFeatDesign.rounded_features": "follow from the protected features and the schema; shown, too",
     "rado.v1.RadosQuery.plain": "has no fields: that it is there is a line",
     "rado.v1.PredicateNode.label_share": "has no fields: the line of its node says what it is",
+    "rado.v1.PredicateNode.label_exposure": "has no fields: the line of its node says what it is",
     "rado.v1.FixedSupportDesign.split": "has one valid value",
     "rado.v1.Query.schema": "shown as its fields, which are changed one by one",
 }
@@ -62,6 +64,7 @@ GONE, MORE = object(), object()
 FLAGS = {
     "cohort-noise": lambda m: (m, "noise_of_cohort"),
     "class-products": lambda m: (m.moments, "products_of_each_class"),
+    "class-weights": lambda m: (m.gradient, "class_weights"),
     "persons": lambda m: (m, "persons"),
 }
 """Features whose fields are set if and only if a query names them."""
@@ -69,11 +72,13 @@ FLAGS = {
 
 def is_set(message, name: str) -> bool:
     value = getattr(message, name)
-    return value if isinstance(value, bool) else message.HasField(name)
+    return message.HasField(name) if isinstance(value, query_pb2.Persons) else bool(value)
 
 
 def set_to(message, name: str, wanted: bool) -> None:
-    if isinstance(getattr(message, name), bool):
+    if name == "class_weights":
+        message.class_weights[:] = [2, 5] if wanted else []
+    elif isinstance(getattr(message, name), bool):
         setattr(message, name, wanted)
     elif wanted:
         message.persons.parties = 1
@@ -305,7 +310,15 @@ def test_the_schema_s_own_fields_are_shown(queries):
     texts = [dataclasses.replace(SCHEMA, texts=steps) for steps in (("nfc", "trim"), ("nfc", "trim", "case"))]
     lines = [before, *(shown(payload_with(queries["plain"], schema)) for schema in texts)]
     assert len({line.get("schema.texts") for line in lines}) == len(lines)
-    assert {field.name for field in dataclasses.fields(Schema)} == {"name", "bias", "label", "features", "texts"}
+    weights = [{}, {"upper": 4.0}, {"column": "n"}, {"missing": "refuse"}, {"unreadable": "no-weight"}]
+    weights.append({"out_of_bounds": "no-weight"})
+    assert {name for each in weights for name in each} == {field.name for field in dataclasses.fields(Weight)}
+    weighed = [dataclasses.replace(WEIGHED, weight=dataclasses.replace(WEIGHED.weight, **each)) for each in weights]
+    lines = [before, *(shown(payload_with(queries["moments by weight"], schema)) for schema in weighed)]
+    assert len({line.get("schema.weight") for line in lines}) == len(lines)
+    assert {field.name for field in dataclasses.fields(Schema)} == {
+        "name", "bias", "label", "features", "texts", "weight",
+    }  # fmt: skip
 
 
 def test_a_step_of_thirty_years_and_a_needle_at_one_age_do_not_look_alike(secret_key):

@@ -64,6 +64,8 @@ class Correlate(Inquiry):
     def check(self, schema: Schema) -> None:
         """See `Inquiry`."""
         two_classes(schema.label, "correlate")
+        if schema.weight is not None:
+            raise SchemaError("a correlation counts all rows alike: give a schema file without [weight]")
         if not schema.bias:
             raise SchemaError("without a bias, moments do not have the columns' means: set bias = true")
         if len(self.features(schema)) + (label_name(schema) in self.names(schema)) < 2:

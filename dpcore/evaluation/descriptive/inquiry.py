@@ -144,5 +144,5 @@ class CountsInquiry(Inquiry):
 
 
 def as_edges(edges: Edges) -> dict[str, tuple[float | str, ...]]:
-    """Edges by column, as tuples."""
-    return {name: tuple(given) for name, given in edges.items()}
+    """Edges by column, as tuples; a single edge may stand by itself."""
+    return {name: (given,) if isinstance(given, float | int | str) else tuple(given) for name, given in edges.items()}

@@ -152,6 +152,19 @@ class Result:
             "privacy": None if self.privacy is None else self.privacy.to_dict(),
         }
 
+    def to_columns(self) -> dict[str, list[Any]]:
+        """A list for each column of `to_pandas`, for other frames and R's as.data.frame: NaN in place of None.
+
+        Estimates and ends are texts if one of them is a date.
+        """
+        rows = [each.to_dict() for each in self.figures]
+        found = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
+        for name in ("estimate", "lower", "upper", "p_value"):
+            values = [math.nan if value is None else value for value in found.get(name, ())]
+            dated = any(isinstance(value, str) for value in values)
+            found[name] = [str(value) if dated else float(value) for value in values]
+        return found
+
     def to_pandas(self) -> Any:
         """A data frame with one row for each figure. Raises ConfigurationError if pandas is not installed."""
         try:

@@ -529,6 +529,110 @@ class LabelShare(google.protobuf.message.Message):
 Global___LabelShare: typing_extensions.TypeAlias = LabelShare
 
 @typing.final
+class LabelExposure(google.protobuf.message.Message):
+    """LabelExposure is what a count was counted over, divided by its upper bound."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___LabelExposure: typing_extensions.TypeAlias = LabelExposure
+
+@typing.final
+class CountShare(google.protobuf.message.Message):
+    """CountShare is min(y, most) / most of a count y."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MOST_FIELD_NUMBER: builtins.int
+    most: builtins.int
+    """From 1 to the label's upper bound."""
+    def __init__(
+        self,
+        *,
+        most: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["most", b"most"]) -> None: ...
+
+Global___CountShare: typing_extensions.TypeAlias = CountShare
+
+@typing.final
+class CountGain(google.protobuf.message.Message):
+    """CountGain is what a prediction of a count gains in likelihood over one rate for all rows, or what it loses. With e the
+    exposure, y at most `most`, and s = centre + reach * (2 * min(1, max(0, form / scale)) - 1), the gain is
+    g = y * (s - centre) - e * (exp(s) - exp(centre)), and the value max(0, g) / b, or max(0, -g) / b for a loss, where
+    b = max(most * reach, largest exposure * (exp(centre + reach) - exp(centre))).
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FORM_FIELD_NUMBER: builtins.int
+    SCALE_FIELD_NUMBER: builtins.int
+    CENTRE_FIELD_NUMBER: builtins.int
+    REACH_FIELD_NUMBER: builtins.int
+    IS_LOSS_FIELD_NUMBER: builtins.int
+    MOST_FIELD_NUMBER: builtins.int
+    scale: builtins.int
+    """From 1 to 2^32 - 1."""
+    is_loss: builtins.bool
+    """Whether it is the loss."""
+    most: builtins.int
+    """From 1 to the label's upper bound."""
+    @property
+    def form(self) -> Global___AffineForm: ...
+    @property
+    def centre(self) -> Global___Rational:
+        """Logarithm of the rate, from -64 to 64."""
+
+    @property
+    def reach(self) -> Global___Rational:
+        """Above 0, at most 64."""
+
+    def __init__(
+        self,
+        *,
+        form: Global___AffineForm | None = ...,
+        scale: builtins.int = ...,
+        centre: Global___Rational | None = ...,
+        reach: Global___Rational | None = ...,
+        is_loss: builtins.bool = ...,
+        most: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["centre", b"centre", "form", b"form", "reach", b"reach"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["centre", b"centre", "form", b"form", "is_loss", b"is_loss", "most", b"most", "reach", b"reach", "scale", b"scale"]) -> None: ...
+
+Global___CountGain: typing_extensions.TypeAlias = CountGain
+
+@typing.final
+class CountDeviance(google.protobuf.message.Message):
+    """CountDeviance is the Poisson deviance of a count from one rate, y * log(y / (e * rate)) - y + e * rate for an exposure
+    e, with y at most `most`, divided by the largest that this bound and those of the exposure allow.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CENTRE_FIELD_NUMBER: builtins.int
+    MOST_FIELD_NUMBER: builtins.int
+    most: builtins.int
+    """From 1 to the label's upper bound."""
+    @property
+    def centre(self) -> Global___Rational:
+        """Logarithm of the rate, from -64 to 64."""
+
+    def __init__(
+        self,
+        *,
+        centre: Global___Rational | None = ...,
+        most: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["centre", b"centre"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["centre", b"centre", "most", b"most"]) -> None: ...
+
+Global___CountDeviance: typing_extensions.TypeAlias = CountDeviance
+
+@typing.final
 class Operands(google.protobuf.message.Message):
     """Operands are places of nodes in the query's table, in the order given."""
 
@@ -569,6 +673,10 @@ class PredicateNode(google.protobuf.message.Message):
     LABEL_AT_LEAST_FIELD_NUMBER: builtins.int
     LABEL_ABOVE_FIELD_NUMBER: builtins.int
     LABEL_SHARE_FIELD_NUMBER: builtins.int
+    LABEL_EXPOSURE_FIELD_NUMBER: builtins.int
+    COUNT_GAIN_FIELD_NUMBER: builtins.int
+    COUNT_DEVIANCE_FIELD_NUMBER: builtins.int
+    COUNT_SHARE_FIELD_NUMBER: builtins.int
     constant: builtins.bool
     """1 or 0, whatever the record."""
     label_is_positive: builtins.bool
@@ -619,6 +727,22 @@ class PredicateNode(google.protobuf.message.Message):
     def label_share(self) -> Global___LabelShare:
         """The place of a label that is a number or a count between its bounds."""
 
+    @property
+    def label_exposure(self) -> Global___LabelExposure:
+        """The exposure of a count."""
+
+    @property
+    def count_gain(self) -> Global___CountGain:
+        """How much better a count is predicted than by one rate."""
+
+    @property
+    def count_deviance(self) -> Global___CountDeviance:
+        """How far a count is from one rate."""
+
+    @property
+    def count_share(self) -> Global___CountShare:
+        """The share of a bound that a count has."""
+
     def __init__(
         self,
         *,
@@ -637,10 +761,14 @@ class PredicateNode(google.protobuf.message.Message):
         label_at_least: Global___Rational | None = ...,
         label_above: Global___Rational | None = ...,
         label_share: Global___LabelShare | None = ...,
+        label_exposure: Global___LabelExposure | None = ...,
+        count_gain: Global___CountGain | None = ...,
+        count_deviance: Global___CountDeviance | None = ...,
+        count_share: Global___CountShare | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["above", b"above", "all_of", b"all_of", "any_of", b"any_of", "at_least", b"at_least", "clipped", b"clipped", "complement", b"complement", "constant", b"constant", "equals", b"equals", "flag", b"flag", "label_above", b"label_above", "label_at_least", b"label_at_least", "label_class", b"label_class", "label_is_positive", b"label_is_positive", "label_share", b"label_share", "node", b"node", "non_negative", b"non_negative"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["above", b"above", "all_of", b"all_of", "any_of", b"any_of", "at_least", b"at_least", "clipped", b"clipped", "complement", b"complement", "constant", b"constant", "equals", b"equals", "flag", b"flag", "label_above", b"label_above", "label_at_least", b"label_at_least", "label_class", b"label_class", "label_is_positive", b"label_is_positive", "label_share", b"label_share", "node", b"node", "non_negative", b"non_negative"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["node", b"node"]) -> typing.Literal["constant", "label_is_positive", "flag", "equals", "at_least", "above", "non_negative", "clipped", "complement", "all_of", "any_of", "label_class", "label_at_least", "label_above", "label_share"] | None: ...
+    def HasField(self, field_name: typing.Literal["above", b"above", "all_of", b"all_of", "any_of", b"any_of", "at_least", b"at_least", "clipped", b"clipped", "complement", b"complement", "constant", b"constant", "count_deviance", b"count_deviance", "count_gain", b"count_gain", "count_share", b"count_share", "equals", b"equals", "flag", b"flag", "label_above", b"label_above", "label_at_least", b"label_at_least", "label_class", b"label_class", "label_exposure", b"label_exposure", "label_is_positive", b"label_is_positive", "label_share", b"label_share", "node", b"node", "non_negative", b"non_negative"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["above", b"above", "all_of", b"all_of", "any_of", b"any_of", "at_least", b"at_least", "clipped", b"clipped", "complement", b"complement", "constant", b"constant", "count_deviance", b"count_deviance", "count_gain", b"count_gain", "count_share", b"count_share", "equals", b"equals", "flag", b"flag", "label_above", b"label_above", "label_at_least", b"label_at_least", "label_class", b"label_class", "label_exposure", b"label_exposure", "label_is_positive", b"label_is_positive", "label_share", b"label_share", "node", b"node", "non_negative", b"non_negative"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["node", b"node"]) -> typing.Literal["constant", "label_is_positive", "flag", "equals", "at_least", "above", "non_negative", "clipped", "complement", "all_of", "any_of", "label_class", "label_at_least", "label_above", "label_share", "label_exposure", "count_gain", "count_deviance", "count_share"] | None: ...
 
 Global___PredicateNode: typing_extensions.TypeAlias = PredicateNode
 
@@ -746,6 +874,7 @@ class GradientQuery(google.protobuf.message.Message):
     SHARE_SIGMA_FIELD_NUMBER: builtins.int
     BASIS_FIELD_NUMBER: builtins.int
     INTERVAL_WEIGHT_FIELD_NUMBER: builtins.int
+    CLASS_WEIGHTS_FIELD_NUMBER: builtins.int
     loss: Global___Loss.ValueType
     """The loss."""
     share_sigma: builtins.int
@@ -772,6 +901,13 @@ class GradientQuery(google.protobuf.message.Message):
         edges as they are.
         """
 
+    @property
+    def class_weights(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """With the feature class-weights, how much a record of each class weighs, of two classes the negative one first: 1 to
+        1000, without a common factor, not all alike. A record's clipped gradient is multiplied by that of its class over
+        the largest, and the unit of the total and of share_sigma is divided by the largest. Empty: all weigh the same.
+        """
+
     def __init__(
         self,
         *,
@@ -781,9 +917,10 @@ class GradientQuery(google.protobuf.message.Message):
         share_sigma: builtins.int = ...,
         basis: collections.abc.Iterable[builtins.int] | None = ...,
         interval_weight: builtins.int = ...,
+        class_weights: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["clip", b"clip"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["basis", b"basis", "clip", b"clip", "interval_weight", b"interval_weight", "loss", b"loss", "share_sigma", b"share_sigma", "theta", b"theta"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["basis", b"basis", "class_weights", b"class_weights", "clip", b"clip", "interval_weight", b"interval_weight", "loss", b"loss", "share_sigma", b"share_sigma", "theta", b"theta"]) -> None: ...
 
 Global___GradientQuery: typing_extensions.TypeAlias = GradientQuery
 

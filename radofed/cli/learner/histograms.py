@@ -11,7 +11,7 @@ from radobase.printing import columns as table
 from radobase.printing import in_lines
 from radofed.cli.learner.sessions import ASKING, asked_federation, question_result, split_of
 from radofed.cli.output import Output, Result
-from wire.request_fields import CONFIDENCE, SPLIT_ADAPTIVE, AskOptions
+from wire.request_fields import CONFIDENCE, LABEL, SPLIT_ADAPTIVE, AskOptions
 
 if TYPE_CHECKING:
     from dpcore.evaluation.histograms import Histograms, Range
@@ -29,6 +29,7 @@ class HistogramOptions(AskOptions):
 
     columns: Annotated[tuple[str, ...], Option("Real features of the schema.", argument=True)] = ()
     schema: Annotated[Path | None, Option("The schema that the parties share.")] = None
+    label: Annotated[str | None, LABEL] = None
     cells: Annotated[int | None, Option("Cells of each column without --edges, of one length.", default="32")] = None
     edges: Annotated[
         tuple[str, ...],
@@ -118,7 +119,7 @@ def _found(output: Output, options: HistogramOptions) -> "tuple[Histograms, tupl
 
     if options.release is None:
         return _asked(output, options)
-    if odd := first_changed(options, ("columns", *ASKING, "schema", "cells", "edges", "adaptive", "plan")):
+    if odd := first_changed(options, ("columns", *ASKING, "schema", "label", "cells", "edges", "adaptive", "plan")):
         raise ConfigurationError(f"a saved answer is printed as it was asked: leave {odd} out, or --release")
     release = Release.load(options.release)
     return _histograms(release, options.confidence), (release, options.release)
@@ -134,7 +135,7 @@ def _asked(output: Output, options: HistogramOptions) -> "tuple[Histograms, tupl
 
     if options.schema is None:
         raise ConfigurationError("give the --schema that the parties share, or the --release of an earlier answer")
-    shared, confidence, names = load_schema(options.schema), options.confidence, options.columns
+    shared, confidence, names = load_schema(options.schema, options.label), options.confidence, options.columns
     cells, edges = USUAL_CELLS if options.cells is None else options.cells, _edges(options.edges)
     # Check before connecting.
     predicates = histogram_predicates(shared, names, cells=cells, edges=edges)

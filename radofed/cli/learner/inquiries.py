@@ -96,7 +96,7 @@ def _asked(output: Output, options: InquiryOptions) -> Result:
 
     if options.schema is None:
         raise ConfigurationError("give the --schema that the parties share, or the --release of an earlier answer")
-    schema, inquiry = load_schema(options.schema), options.asked()
+    schema, inquiry = load_schema(options.schema, options.label), options.asked()
     budget = options.budget(f"`{options.inquiry}`")
     inquiry.check(schema)  # before connecting
     with asked_federation(output, options, schema) as federation:

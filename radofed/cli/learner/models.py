@@ -12,7 +12,7 @@ from dpcore.declared import Option, first_changed
 from dpcore.evaluation.options import EvaluationOptions
 from dpcore.numbers.rationals import upper
 from radobase.options import named_options
-from radobase.printing import amount, in_lines, json_text
+from radobase.printing import amount, columns, in_lines, json_text
 from radofed.cli.framework import check_directory, check_new
 from radofed.cli.learner.event_times import predicted_times, ratio_lines
 from radofed.cli.learner.prediction_files import scores_csv, values_csv
@@ -22,6 +22,7 @@ from wire.request_fields import (
     ADAPTIVE,
     CONFIDENCE,
     DELTA_OR_ZERO,
+    LABEL,
     LOCAL,
     NOISE_RATE,
     SPLIT_ADAPTIVE,
@@ -46,6 +47,13 @@ class EvaluateOptions(EvaluationOptions, AskOptions):
     calibrated: Annotated[
         Path | None, Option("Write the model with probabilities, calibrated on this evaluation, to this new file.")
     ] = None
+    at_threshold: Annotated[
+        Path | None,
+        Option(
+            "With --cost: write the model that decides at the threshold of the least cost to this new file; with "
+            "--calibrated also with its probabilities."
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +64,7 @@ class StatisticOptions(AskOptions):
         tuple[str, ...], Option("Such as '(x[\"age\"] >= 65) & (y == 1)'; several make one batch.", argument=True)
     ]
     schema: Annotated[Path, Option("The schema that the parties share.")]
+    label: Annotated[str | None, LABEL] = None
     tolerance: Annotated[
         float | None,
         Option("Largest tolerance allowed; an error before any query if the rows are too few.", above=0, below=1),
@@ -86,7 +95,8 @@ def train(output: Output, options: TrainOptions) -> Result:
         raise ConfigurationError(f"no estimator is called {name!r}; {nearest(name, (*BY_QUERIES, *FROM_RELEASES))}")
     if name not in BY_QUERIES:
         if odd := first_changed(
-            options, (*ASKING, "schema", "rounds", "journal", "hold_back", "adaptive", "start_from")
+            options,
+            (*ASKING, "schema", "label", "rounds", "class_weight", "journal", "hold_back", "adaptive", "start_from"),
         ):
             raise ConfigurationError(f"{name} learns from a release and takes no {odd}; leave it out")
         if not options.release:
@@ -108,7 +118,7 @@ def _train_by_queries(output: Output, name: str, options: TrainOptions, file: Pa
     from radobase.schema_files import load_schema
     from radofed.planning.asked_queries import ask_whole
 
-    schema, to = load_schema(file), options.to
+    schema, to = load_schema(file, options.label), options.to
     training = AskedTraining.of(name, options, schema)
     if options.would_accept:
         # About each kind of query of a training, at its whole budget.
@@ -122,6 +132,7 @@ def _train_by_queries(output: Output, name: str, options: TrainOptions, file: Pa
     data = {**_saved(output, model, trained.estimator, warning_of(trained.estimator, found), to), "answers": answers}
     words = f"{to}: {name} over {amount(rows, 'row')}{_but_held_back(model)}, {answers} answer{'s' * (answers != 1)}"
     promised = [data["guarantee"]] if data["guarantee"] is not None else []
+    promised += model.decision_sentences
     if model.log_hazards is not None:
         promised += ratio_lines(model)
     if model.started_from is not None:
@@ -149,6 +160,7 @@ def _saved(output: Output, model: "Model", estimator: Any, warning: str | None, 
         "held_back": None if model.held_back is None else str(model.held_back),
         "epochs": model.epochs,
         "started_from": model.started_from,
+        "class_weights": model.class_weights,
     }
     guarantee = guarantee_of(estimator)
     return {**data, "privacy": model.statement.to_dict(), "warning": warning, "guarantee": guarantee}
@@ -191,20 +203,24 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
     Of several classes it asks one batch, the rows of each class by predicted class, and prints what is right of each
     class's rows and predictions. --calibrated then gives each predicted class the probabilities of all classes.
     Of a number it asks for moments, at a --delta, and prints R^2.
+
+    Of a count it asks three batches, and prints the explained deviance, and observed beside predicted rates. Of a time
+    to an event it asks two, and prints concordance and the Brier score at each end of an interval.
     """
     from dpcore.errors import ConfigurationError
+    from dpcore.evaluation.evaluation import Evaluation
     from dpcore.records.held_back import HeldBack, Part
+    from learner.learning import asks_moments
     from learner.model import Model
 
+    if options.at_threshold is not None and options.cost is None:
+        raise ConfigurationError("--at-threshold writes the model of the least cost: give --cost too")
     calibrated = options.calibrated
-    if calibrated is not None:
-        check_new(calibrated)
-        check_directory(calibrated)
+    for new in filter(None, (calibrated, options.at_threshold)):
+        check_new(new)
+        check_directory(new)
     loaded = Model.load(options.model)
-    if loaded.schema.label.coding.is_measured:
-        _check_evaluated(loaded, options)
-    else:
-        loaded.scoring.check_evaluation(options)
+    _check_evaluated(loaded, options)
     held_back = None if loaded.held_back is None else HeldBack(loaded.held_back, Part.HELD_BACK)
     if options.adaptive is not None and held_back is None:
         raise ConfigurationError(
@@ -215,23 +231,31 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
         oracle = federation.within(*options.budget("evaluate"), split_of(options.adaptive))
         if options.would_accept:
             return _evaluation_questions(loaded, federation, oracle, options)
-        if loaded.schema.label.coding.is_measured:
+        if asks_moments(loaded):
             return _evaluated_numbers(options.model, loaded, oracle)
         found = loaded.scoring.evaluate(loaded, oracle, options)
     statement = oracle.statement()
     data = {"model": options.model, "model_digest": loaded.digest, **found.to_dict(), "privacy": statement.to_dict()}
-    lines = [*found.sentences(), *statement.short_sentences()]
+    table = columns(*found.table(), right=range(4)) if isinstance(found, Evaluation) else []
+    lines = [*found.sentences(), *table, *statement.short_sentences()]
     if calibrated is not None:
         lines.append(_save_calibrated(output, loaded, found, calibrated, data))
+    if options.at_threshold is not None:
+        lines.append(_save_at_threshold(output, loaded, found, options, data))
     return Result(data, in_lines(lines))
 
 
 def _check_evaluated(model: "Model", options: EvaluateOptions) -> None:
-    """Raise ConfigurationError if the error of a number or a count cannot be asked for so."""
+    """Raise ConfigurationError if the model cannot be measured so."""
     from dpcore.errors import ConfigurationError
-    from learner.learning import check_explained
+    from learner.learning import asks_moments
 
-    check_explained(model)
+    if options.calibrated is not None and not model.scoring.has_classes:
+        label = model.schema.label
+        raise ConfigurationError(f"{label.column!r} is {label.words}, without probabilities: leave --calibrated out")
+    if not asks_moments(model):
+        model.scoring.check_evaluation(options)
+        return
     if options.would_accept:
         raise ConfigurationError(
             "an evaluation of numbers is one query for moments: ask `rado learner query --would-accept` about that"
@@ -288,6 +312,36 @@ def _save_calibrated(
     return f"{to}: the model with probabilities"
 
 
+def _save_at_threshold(
+    output: Output,
+    model: "Model",
+    found: "Evaluation | ClassEvaluation",
+    options: EvaluateOptions,
+    data: dict[str, Any],
+) -> str:
+    """Save the model that decides at the threshold, and say so; what was paid for is printed if there is none."""
+    from dpcore.errors import ModelError
+    from dpcore.evaluation.evaluation import Evaluation
+
+    to = options.at_threshold
+    assert to is not None, "a file is given"
+    assert isinstance(found, Evaluation), "a cost is of one score"
+    assert found.least_cost is not None, "a cost is given"
+    data["at_threshold"] = None
+    try:
+        if data.get("calibrated") is not None:
+            model = model.calibrated(found)
+        better = model.at_threshold(found.least_cost)
+    except ModelError as error:
+        output.note(f"warning: {error}")
+        return f"{to}: not written, for the reason above"
+    if (warning := found.least_cost.warning()) is not None:
+        output.note(f"w{warning[1:]}")
+    better.save(to)
+    data["at_threshold"] = to
+    return f"{to}: the model that calls rows positive above {found.least_cost.threshold:.4g}"
+
+
 def statistic(output: Output, options: StatisticOptions) -> Result:
     """Estimate how often predicates hold in the parties' rows.
 
@@ -301,7 +355,7 @@ def statistic(output: Output, options: StatisticOptions) -> Result:
     from learner.questions import QuestionAnsweredError
     from radobase.schema_files import load_schema
 
-    shared, tolerance = load_schema(options.schema), options.tolerance
+    shared, tolerance = load_schema(options.schema, options.label), options.tolerance
     predicates = tuple(parse(text) for text in options.predicate)
     # Check before connecting.
     check(predicates, shared)
@@ -382,7 +436,7 @@ def predict(
     counts, words = scoring.counted(found.labels)
     data: dict[str, Any] = {"rows": rows, "usable": usable, **counts}
     lines = [f"{amount(rows, 'row')}, {rows - usable} of them not usable; {words}"]
-    lines += [change.sentence for change in found.changes]
+    lines += [*loaded.decision_sentences, *(change.sentence for change in found.changes)]
     data["changes"] = [change.to_dict() for change in found.changes]
     if loaded.schema.label.column in open_table(file).columns:
         errors = count_errors(loaded, file)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from dpcore.records.features import EventTime
     from dpcore.records.schema import Schema
     from learner.model import Predictions
-    from learner.scoring import Scoring
+    from learner.scoring_base import Scoring
 
 
 def scores_csv(scoring: "Scoring", found: "Predictions", file: Path, id_column: str | None) -> str:

@@ -79,7 +79,7 @@ def query(output: Output, options: QueryOptions) -> Result:
     from radobase.schema_files import load_schema
 
     check_timeout(options.timeout_s)
-    request, config = query_request(options, load_schema(options.schema)), options.config
+    request, config = query_request(options, load_schema(options.schema, options.label)), options.config
     with open_session(config, output) as session:
         if options.would_accept:
             return question_result([session.would_accept(request, options.timeout_s)])

@@ -15,6 +15,7 @@ from radofed.cli.party import check_files, result_of
 
 if TYPE_CHECKING:
     from learner.report.gathering import Report
+    from learner.report.measured import Measured
     from learner.report.pictures import Drawn
     from learner.shapes import Shapes
 
@@ -78,6 +79,15 @@ def report(
     return result_of(found, entry, page_text, _summary(found), page=page, registry=registry)
 
 
+def _headline(found: "Report", measured: "Measured") -> str:
+    """What an evaluation of a label without classes says first."""
+    from learner.report.value_quality import quality_of
+
+    assert found.model is not None, "a model was measured"
+    rows = "own rows" if measured.own else "the parties' rows"
+    return f"{quality_of(found.model, measured).headline}, on {rows}"
+
+
 def _summary(found: "Report") -> list[str]:
     if found.answers:
         count, parties = len(found.answers), ", ".join(member.name for member in found.parties)
@@ -97,7 +107,10 @@ def _summary(found: "Report") -> list[str]:
         which = f" of {shapes.label!r}" if len(found.shapes) > 1 else ""
         lines.append(f"largest shapes{which}: {largest}")
     for each in found.measured:
-        error = each.figures.error
+        if each.of_classes is None:
+            lines.append(_headline(found, each))
+            continue
+        error = each.of_classes.error
         rows = "own rows" if each.own else "the parties' rows"
         lines.append(
             f"wrong on {100 * error.estimate:.1f} % of {rows} ({lower_percent(error.strongest.lower, 1)} to "

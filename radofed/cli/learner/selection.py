@@ -11,7 +11,7 @@ from radobase.printing import in_lines
 from radofed.cli.learner.histograms import planned_counts
 from radofed.cli.learner.sessions import asked_federation, question_result
 from radofed.cli.output import Output, Result
-from wire.request_fields import CONFIDENCE, AskOptions
+from wire.request_fields import CONFIDENCE, LABEL, AskOptions
 
 if TYPE_CHECKING:
     from dpcore.predicates.expressions import Predicate
@@ -28,6 +28,7 @@ class SelectOptions(AskOptions):
         tuple[str, ...], Option("Candidates as of `rado learner statistic`; none with --model.", argument=True)
     ] = ()
     schema: Annotated[Path | None, Option("The schema that the parties share; models have theirs.")] = None
+    label: Annotated[str | None, LABEL] = None
     model: Annotated[
         tuple[Path, ...], Option("A model that train wrote, as a candidate; repeatable. Right predictions are counted.")
     ] = ()
@@ -68,7 +69,7 @@ def select(output: Output, options: SelectOptions) -> Result:
     from dpcore.evaluation.selection import select as ask_selection
     from learner.questions import QuestionAnsweredError
 
-    if options.model and (options.predicate or options.schema is not None):
+    if options.model and (options.predicate or options.schema is not None or options.label is not None):
         raise ConfigurationError("compare either models, which have their schema, or predicates: give one of the two")
     found = _of_models(options.model) if options.model else _of_predicates(options)
     with asked_federation(output, options, found.schema, found.held_back) as federation:
@@ -102,7 +103,7 @@ def _of_predicates(options: SelectOptions) -> _Candidates:
 
     if options.schema is None:
         raise ConfigurationError("predicates are about columns: give the --schema that the parties share")
-    schema, predicates = load_schema(options.schema), [parse(text) for text in options.predicate]
+    schema, predicates = load_schema(options.schema, options.label), [parse(text) for text in options.predicate]
     if predicates:
         # Check before connecting.
         check(list(dict.fromkeys(predicates)), schema)

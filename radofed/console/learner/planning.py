@@ -28,7 +28,7 @@ from learner.planning import Plan, cohort_sizes, purpose_sentence
 from learner.questions import Questions
 from learner.requests import Request, query_request
 from learner.session import Session
-from radobase.schema_files import load_schema
+from radobase.schema_files import load_schema, schema_of
 from radofed.console.learner.queries import (
     BUDGET,
     CHOICES,
@@ -169,18 +169,19 @@ class Planning:
         rows = list(history.rows_of(parties, roster).values())
         return {"party_rows": ",".join(map(str, rows))} if rows and None not in rows else {}
 
-    def _schema(self, text: str) -> Schema:
-        """The schema of a file, or without one that of the newest query."""
+    def _schema(self, values: Mapping[str, str]) -> Schema:
+        """The schema of a file and its label, or without a file those of the newest query."""
+        text, label = values["schema"], values.get("label") or None
         if text:
-            return load_schema(Path(text).expanduser())
+            return load_schema(Path(text).expanduser(), label)
         history = self._history()
         newest = None if history is None else history.newest_query
         if newest is None:
             raise ConfigurationError("give the path of the schema's file: there is no query yet that has one")
-        return newest.schema
+        return schema_of(newest.schema, label)
 
     def _planned(self, fields: PlanFields, values: dict[str, str]) -> Answer:
-        options, schema = PLAN.parse(values, **fields.chosen), self._schema(values["schema"])
+        options, schema = PLAN.parse(values, **fields.chosen), self._schema(values)
         if fields.what == STATISTIC and not options.statistic:
             raise ConfigurationError('give at least one predicate, such as x["age"] >= 65')
         # Some are options of the query alone; they are read here, too, so that a wrong one is seen at once.
@@ -208,7 +209,7 @@ class Planning:
 
     def _planned_inquiry(self, fields: PlanFields, values: dict[str, str]) -> Answer:
         """As `rado learner describe --plan` and the like, for the sizes that the form has."""
-        options, schema = INQUIRIES[fields.what].parse(values), self._schema(values["schema"])
+        options, schema = INQUIRIES[fields.what].parse(values), self._schema(values)
         sizes = PLAN.parse({name: values[name] for name in ("rows", "parties", "party_rows")})
         held = party_rows(sizes.rows, sizes.parties, sizes.party_rows)
         epsilon, delta = options.budget(fields.what)
@@ -226,7 +227,7 @@ class Planning:
 
     def _inquiry(self, session: Session, fields: PlanFields, values: Mapping[str, str]) -> Prepared:
         """What is asked of the accepted parties of the newest roster."""
-        options, schema = INQUIRIES[fields.what].parse(values), self._schema(values["schema"])
+        options, schema = INQUIRIES[fields.what].parse(values), self._schema(values)
         source, inquiry = Questions(session), options.asked()
         federation = Federation(source, schema, **values_of(options, AskedTerms))
         epsilon, delta = options.budget(fields.what)
@@ -242,7 +243,7 @@ class Planning:
         return QUERY.parse(values, config=str(self._file), schema=schema, design=design)
 
     def _prepare(self, fields: PlanFields, values: Mapping[str, str]) -> str:
-        schema = self._schema(values["schema"])
+        schema = self._schema(values)
         notes: list[str] = []
         with self._following.session(notes) as session:
             if fields.is_inquiry:
@@ -283,7 +284,7 @@ class Planning:
 
     def _prepare_training(self, fields: PlanFields, values: Mapping[str, str]) -> str:
         """Plan what an estimator asks of the accepted parties of the newest roster, and keep it to be confirmed."""
-        schema = self._schema(values["schema"])
+        schema = self._schema(values)
         notes: list[str] = []
         with self._following.session(notes) as session:
             session.key  # noqa: B018 - without a key nothing can be asked
@@ -308,14 +309,16 @@ class Planning:
 
     def _command(self, fields: PlanFields, values: Mapping[str, str]) -> str:
         """The command that asks what the page does not ask."""
-        given = [f"--{name}={values[name]}" for name in ("schema", "epsilon", "delta", "purpose") if values[name]]
+        given = [
+            f"--{name}={values[name]}" for name in ("schema", "label", "epsilon", "delta", "purpose") if values[name]
+        ]
         shared = ["--config", str(self._file), *given]
         if fields.what == STATISTIC:
             series = [f"--adaptive={values['adaptive']}"] if values["adaptive"] else []
             return shlex.join(["rado", "learner", "statistic", *values["statistic"].splitlines(), *shared, *series])
         options = [f"--option={text}" for text in values["option"].splitlines()]
-        rounds = [f"--rounds={values['rounds']}"] if values["rounds"] else []
-        asks = ["rado", "learner", "train", "--estimator", fields.what, *shared, *options, *rounds]
+        options += [f"--{name.replace('_', '-')}={values[name]}" for name in ("rounds", "class_weight") if values[name]]
+        asks = ["rado", "learner", "train", "--estimator", fields.what, *shared, *options]
         return shlex.join([*asks, "--output", _MODEL])
 
     def _evaluation(self, fields: PlanFields, values: Mapping[str, str]) -> dict[str, Any]:

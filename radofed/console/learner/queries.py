@@ -235,6 +235,7 @@ _NOT_OF_INQUIRIES = {"plan", "release", "reuse"}
 # In this order before the others, which are folded away.
 _FIRST = (
     "schema",
+    "label",
     "purpose",
     *_ROWS,
     "statistic",
@@ -251,6 +252,7 @@ _FIRST = (
     "delta",
     "option",
     "rounds",
+    "class_weight",
 )
 
 
@@ -294,12 +296,12 @@ def fields_of(what: str) -> PlanFields:
     of_plan, of_query = ({field.name: field for field in form.fields} for form in (PLAN, QUERY))
     if what in DESIGNS:
         taken = taken_options(what) | taken_options(what, joint=what == "dp-feat")
-        names = {"schema", *_ROWS, *(name for name in of_query if name in taken or name not in OPTIONS)}
+        names = {"schema", "label", *_ROWS, *(name for name in of_query if name in taken or name not in OPTIONS)}
         names |= {"worth"} if "epsilon" in taken else set()
     else:
         own = {"statistic", "tolerance", "confidence", "noise_rate", "adaptive"}
-        own = own if what == STATISTIC else {"option", "rounds", "hold_back"}
-        names = {"schema", *_ROWS, *_OF_ASKING, "epsilon", "worth", "delta"} | own
+        own = own if what == STATISTIC else {"option", "rounds", "class_weight", "hold_back"}
+        names = {"schema", "label", *_ROWS, *_OF_ASKING, "epsilon", "worth", "delta"} | own
     known = of_plan | of_query if what in DESIGNS else of_query | of_plan
     return _divided(what, [known[name] for name in known if name in names - _NOT_SHOWN])
 

@@ -14,6 +14,7 @@ from learner.federation import estimates_of
 from learner.hazard_models import ranked_ratios
 from learner.history import RELEASE_NAME_DIGITS
 from learner.inquiries import inquiry_file, read_again
+from learner.learning import asks_moments
 from learner.model import Model, content_of
 from learner.release import Release
 from learner.report import page
@@ -23,13 +24,13 @@ from learner.report.page import document
 from learner.report.pictures import usual
 from learner.report.sentences import BESIDE_AVERAGE
 from learner.shapes import every_shapes
+from learner.survival_picture import survival_plot
 from learner.training import fitted, learns, model_of, warning_of
 from radobase.options import named_options
 from radobase.presentation.page import Document
 from radobase.presentation.svg import Drawing, bars
 from radobase.printing import amount
 from radofed import __version__
-from radofed.console.learner.curves import survival_plot
 from radofed.console.learner.queries import AT_ONCE, page_of
 from radofed.console.learner.trainings import Trainings
 from radofed.console.pages import Answer, File, Goto, Shown, Visit
@@ -97,9 +98,9 @@ class Releases:
             "sentences": model.statement.sentences(),
             "warning": self._warnings.get(name) or self._trainings.warning(name),
         }
+        commands = _commands_of(model, path, self._file)
         if model.log_hazards is not None:
-            command = shlex.join(["rado", "learner", "predict", str(path), "new.csv", "--output", "predicted.csv"])
-            own = {"ratios": ranked_ratios(model), "approximate": APPROXIMATE, "commands": command}
+            own = {"ratios": ranked_ratios(model), "approximate": APPROXIMATE, "commands": commands}
             return Shown("learner/hazard_model.html", "Model", common | own)
         mapped, scores = model.feature_map is not None, model.linear_scores
         values = {
@@ -113,13 +114,7 @@ class Releases:
             "mapped": mapped,
             "bars": _bars_of(model),
             "beside_average": BESIDE_AVERAGE,
-            "commands": "\n".join(
-                shlex.join(["rado", "learner", *words])
-                for words in (
-                    ["predict", str(path), "new.csv", "--output", "scores.csv"],
-                    ["evaluate", str(path), "--config", str(self._file), "--epsilon", "1"],
-                )
-            ),
+            "commands": commands,
         }
         return Shown("learner/model.html", "Model", common | values)
 
@@ -221,6 +216,17 @@ def _bars_of(model: Model) -> list[tuple[str, Drawing, str]]:
         of, id_ = (f", for {score.name}", f"weights-{place + 1}") if len(model.linear_scores) > 1 else ("", "weights")
         found.append((score.name, bars(id_, f"{title}{of}", words, shown), words))
     return found
+
+
+def _commands_of(model: Model, path: Path, config: Path) -> str:
+    """The commands that use a model and measure it."""
+    # An evaluation of a number asks for moments, whose noise has a delta.
+    delta = ["--delta", "1e-6"] if asks_moments(model) else []
+    found = (
+        ["predict", str(path), "new.csv", "--output", "scores.csv" if model.scoring.has_classes else "predicted.csv"],
+        ["evaluate", str(path), "--config", str(config), "--epsilon", "1", *delta],
+    )
+    return "\n".join(shlex.join(["rado", "learner", *words]) for words in found)
 
 
 def _left_out(count: int) -> str:

@@ -184,6 +184,8 @@ class Trainings:
             "to",
             "config",
             "schema",
+            # The file that is kept is of the one label.
+            "label",
             "estimator",
             "ask_again",
             "reuse",

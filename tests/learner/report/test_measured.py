@@ -13,7 +13,7 @@ from dpcore.evaluation.evaluation import evaluate
 from dpcore.evaluation.options import EvaluationOptions
 from learner.model import error_rate
 from learner.report.measured import _FORMAT, measure, read_evaluation
-from learner.report.page import calibration_plot, roc_plot
+from learner.report.page import calibration_plot, precision_plot, roc_plot
 from radofed.cli.output import OUTPUT_VERSION, json_ready
 from tests.learner.report.report_world import SCHEMA, table
 
@@ -197,3 +197,9 @@ def test_plots_show_the_figures(reported, own):
     assert line.endswith(f" {curve.right},{curve.top}")
     assert len(line.split()) == len(figures.roc) + 2
     assert f"{100 * figures.auc.estimate:.1f} %" in words
+    decided, words = precision_plot(figures, own=True)
+    shown = [point for point in figures.points if point.precision.on_rows.width <= 0.5]
+    marks = re.findall('cy="([^"]*)"', decided.__html__())
+    assert [float(y) for y in marks] == [decided.y(point.precision.estimate) for point in shown]
+    hidden = len(figures.points) - len(shown)
+    assert ("not measurable" in words) == bool(hidden)

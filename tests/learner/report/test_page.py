@@ -50,7 +50,7 @@ def test_every_page_loads_nothing_and_can_be_followed(reported, report, newton):
         text = document(each).saved()
         check_that_it_loads_nothing(text)
         check_that_it_can_be_followed(text)
-    assert len(Page(document(report).saved()).named("svg")) == 4
+    assert len(Page(document(report).saved()).named("svg")) == 5
 
 
 def test_text_of_categories_is_text(report):

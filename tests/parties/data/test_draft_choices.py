@@ -7,6 +7,7 @@ import pytest
 from dpcore.errors import ConfigurationError, DataError
 from parties.data.dataset import check
 from parties.data.schema_draft import infer, parsed_category, parsed_prefix
+from radobase.schema_files import load_shared
 from radofed.cli.entry_point import run
 
 ROWS = "age,stage,site,ill\n" + "".join(
@@ -121,3 +122,31 @@ def test_a_prefix_is_a_number_of_characters():
     for wrong in ("a", "a=", "=3", "a=x", "a=\u0663", "a=1000"):
         with pytest.raises(ConfigurationError, match="write COLUMN=NUMBER"):
             parsed_prefix(wrong)
+
+
+def test_a_draft_may_have_several_labels(table, tmp_path, capsys):
+    drafted = tmp_path / "s.toml"
+    labels = ("--label", "ill", "--label", "age", "--positive", "ill=yes", "--target", "age=number")
+    assert run(["schema", "infer", str(table), *labels, "--bounds", "age=0:99", "-o", str(drafted)]) == 0
+    shared = load_shared(drafted)
+    assert shared.labels == ("ill", "age")
+    assert (shared.about("ill").label.positive, shared.about("age").label.upper) == (("yes",), 99.0)
+    assert [feature.column for feature in shared.first.features] == ["stage", "site"]
+    assert check(shared, table).usable_by_label == {"ill": 40, "age": 40}
+    capsys.readouterr()
+    assert run(["schema", "check", str(drafted), str(table), "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)["data"]
+    assert (found["labels"], found["digest"]) == (["ill", "age"], shared.digest.hex())
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--label", "ill", "--label", "ill"), "a label is named twice"),
+        (("--label", "ill", "--label", "age", "--target", "number"), "of none of the labels ill, age"),
+        (("--label", "ill", "--label", "age", "--target", "age=count", "--target", "age=number"), "given twice"),
+    ],
+)
+def test_options_that_fit_no_label_are_refused(table, capsys, options, says):
+    assert run(["schema", "infer", str(table), *options]) != 0
+    assert says in " ".join(capsys.readouterr().err.split())

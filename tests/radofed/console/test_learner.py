@@ -14,6 +14,7 @@ from tests.federation.processes import ProcessFederation, rado
 from tests.html_page import Page, check_that_it_loads_nothing
 from tests.learner.class_models import NAMES, class_model
 from tests.learner.shapes.mapped import model as mapped
+from tests.learner.test_value_exports import model as value_model
 from tests.radofed.console.consoles import console, fill
 from tests.radofed.console.looking import check_page, open_page, press, saved, visiting
 from tests.waiting import wait_until
@@ -396,6 +397,28 @@ def test_a_model_with_curves_shows_its_shapes(federation, learner):
     with page.context.browser.new_page() as alone:
         alone.set_content(shapes)
         check_page(alone)
+
+
+@pytest.mark.more
+def test_models_of_numbers_counts_and_times_have_their_pages(federation, learner):
+    page, opening = learner
+    models = federation.learner.directory / "models"
+    models.mkdir(exist_ok=True)
+    for kind, says in (("number", "in the label's units"), ("rate", "rate ratio"), ("time", "hazard ratio")):
+        value_model(kind).save(models / f"value-{kind}.json")
+        open_page(page, opening, f"models/value-{kind}")
+        text = page.inner_text("main")
+        assert says in text.lower()
+        assert "rado learner evaluate" in text
+        check_page(page)
+        for path in ("shapes", "report"):
+            open_page(page, opening, f"models/value-{kind}/{path}")
+            check_page(page)
+            _, made = saved(page)
+            check_that_it_loads_nothing(made)
+            with page.context.browser.new_page(color_scheme="dark") as alone:
+                alone.set_content(made)
+                check_page(alone)
 
 
 @pytest.mark.parametrize("is_mapped", [False, True])

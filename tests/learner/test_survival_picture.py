@@ -3,7 +3,7 @@
 import re
 
 from dpcore.evaluation.descriptive.result import Figure, Result
-from radofed.console.learner.curves import survival_plot
+from learner.survival_picture import survival_plot
 
 
 def result(inquiry="survival", known=("yes", "no")) -> Result:
