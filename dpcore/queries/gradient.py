@@ -20,7 +20,7 @@ from dpcore.queries.kind import QueryKind, QueryLimits, check_counted_once, scop
 from dpcore.records.clipping import Basis
 from dpcore.records.computation import Computation
 from dpcore.records.losses import LOSSES, STEP_BITS, WEIGHT_BITS, LossName, check_loss, clip_squared, weight_table
-from dpcore.records.persons import PERSON_BITS, PersonRows, Persons, bits_of, factor_of
+from dpcore.records.persons import PersonRows, Persons, bits_of, factor_of
 from dpcore.records.records import BLOCK_ROWS, Records, edges, weighted_sums
 from dpcore.records.weight import weighted_squared
 
@@ -83,7 +83,7 @@ class GradientQuery(QueryKind):
     of w_i v_i over the person's rows, v_i clipped to ROW_ROOM times C, and this sum shortened to W C.
 
     So a person adds one integer vector no longer than W C, whatever the rows are, and moves the sum by at most 2 W C.
-    With class weights the sum is of w_i k_c v_i and is shortened to W max k C, in units finer by max k as well.
+    With class weights the sum is of w_i k_c v_i and is shortened to C times the sum of w_i k_c, which is at most W max k.
 
     Integers are shortened with room for rounding (dpcore.records.compiled.add_shortened).
 
@@ -236,7 +236,9 @@ class GradientQuery(QueryKind):
         for places, own in persons.runs():
             vectors = self._totals(int(own.max()) + 1)
             self._add(records.at(places), fraction_bits, of_row, Rows(own, weights[places]), vectors)
-            add_shortened(vectors, float(self._squared(fraction_bits) << 2 * PERSON_BITS), total)
+            # At most W max k, and W without class weights; 0 without a usable row.
+            counted = np.bincount(own, weights=weights[places], minlength=len(vectors))
+            add_shortened(vectors, counted**2 * squared, total)
             done += len(places)
             if progress is not None:
                 progress(done, records.rows)

@@ -172,7 +172,8 @@ def check_counted_once(persons: Persons | None, *, weighted: bool) -> None:
     """
     if persons is not None and weighted:
         raise PlanError(
-            "rows count by a weight or as rows of persons, not by both: protect records, or use a schema without weight"
+            "rows count by a weight or as rows of persons, not by both: protect records, or use a schema file without "
+            "[weight]"
         )
 
 

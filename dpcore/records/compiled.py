@@ -385,15 +385,15 @@ def add_hazard_gradients(  # noqa: C901  (one loop, compiled)
             totals[into[row], intervals + place] += times[row] * slope * rows[row, place]
 
 
-@compiled(types.void(types.int64[:, ::1], types.float64, types.int64[::1]))
-def add_shortened(vectors: NDArray[np.int64], most: float, total: NDArray[np.int64]) -> None:
-    """Add every row of `vectors`, (n, length), to `total`, shortened until its squared length is at most `most`.
+@compiled(types.void(types.int64[:, ::1], types.float64[::1], types.int64[::1]))
+def add_shortened(vectors: NDArray[np.int64], most: NDArray[np.float64], total: NDArray[np.int64]) -> None:
+    """Add every row of `vectors`, (n, length), to `total`, shortened until its squared length is at most its `most`.
 
     None is longer afterwards. Squared lengths are compared with most (1 - 2^-29): that of up to 2^20 doubles is off by
     less than 2^-31 of itself, and so is that of a row times a factor. Truncation toward zero makes no row longer.
     """
-    bound = most * (1.0 - 2.0**-29)
     for row in range(len(vectors)):
+        bound = most[row] * (1.0 - 2.0**-29)
         squared = 0.0
         for place in range(len(total)):
             squared += np.float64(vectors[row, place]) ** 2

@@ -8,8 +8,10 @@ import pytest
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.predicates.expressions import LabelIs
 from dpcore.records.persons import PERSON_WEIGHT, Persons
+from dpcore.records.weight import Weight
 from learner.history import question_digest
 from learner.requests import ChosenRequest, GradientRequest, MomentsRequest, RadosRequest, StatisticRequest
+from rado.v1 import query_pb2
 from tests.federation.learner import SCHEMA, World
 from wire.errors import Code, WireError
 from wire.query import Feature, Query
@@ -109,3 +111,19 @@ def test_what_protects_no_persons_is_not_planned(world):
     local = StatisticRequest(SCHEMA, (LabelIs(True),), epsilon=ONE, local=True, unit="person")
     with pytest.raises(PlanError, match="local answers protect each record"):
         world.plan(local)
+
+
+@pytest.mark.parametrize("name", ["moments", "gradient"])
+def test_of_weighted_rows_no_query_of_persons_is_planned_or_read(world, name):
+    weighted = replace(SCHEMA, weight=Weight(column="w", upper=2.0))
+    asked = replace(REQUESTS[name], schema=weighted)
+    with pytest.raises(PlanError, match="by a weight or as rows of persons, not by both"):
+        world.plan(asked)
+    query = world.plan(replace(asked, unit="record", persons_may_repeat=None)).query
+    message = query_pb2.Query.FromString(query.to_bytes())
+    message.persons.parties = 1
+    with pytest.raises(WireError, match="by a weight or as rows of persons, not by both"):
+        Query.from_bytes(message.SerializeToString(deterministic=True))
+    # A statistic is about the schema without its weight.
+    plan = world.plan(replace(REQUESTS["statistic"], schema=weighted))
+    assert (plan.query.persons, plan.query.schema.weight) == (Persons(), None)

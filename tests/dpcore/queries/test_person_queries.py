@@ -56,6 +56,17 @@ KINDS = {
     "products of classes": (ClassMomentsQuery(CLIP, 40, 9, 3, True, persons=ONE_PERSON), class_codes(3)),
     "moments of a number": (NumberMomentsQuery(CLIP, 40, 9, persons=ONE_PERSON), NUMBER),
     "gradient": (GradientQuery("logistic", _theta(D), Fraction(1, 2), 9, persons=ONE_PERSON), SIGNS),
+    "gradient of weighted classes": (
+        replace(
+            ClassGradientQuery("logistic", _theta(3 * D), Fraction(1, 2), 9, None, 3, persons=ONE_PERSON),
+            class_weights=(2, 1, 7),
+        ),
+        class_codes(3),
+    ),
+    "gradient with class weights": (
+        replace(GradientQuery("logistic", _theta(D), Fraction(1, 2), 9, persons=ONE_PERSON), class_weights=(1, 5)),
+        SIGNS,
+    ),
     "gradient of classes": (
         ClassGradientQuery("logistic", _theta(3 * D), Fraction(1, 2), 9, None, 3, persons=ONE_PERSON),
         class_codes(3),
@@ -220,6 +231,39 @@ def test_sums_over_persons_fit_their_slots():
         assert most >= PERSON_WEIGHT * kind.of_persons(None).largest_sum(QueryLimits(1, 1, D), 0), name
         records = drawn(13 * 20, coding, 8, extreme=True)
         assert np.abs(exact(kind, records, [f"p{place % 13}" for place in range(260)])).max() <= most, name
+
+
+def test_class_weights_count_before_a_person_is_clipped_and_noise_grows_with_the_largest():
+    kind, coding = KINDS["gradient with class weights"]
+    plain, short = replace(kind, class_weights=()), replace(kind, clip=Fraction(1, 100))
+    protections = [each.protection(Setting(D, BITS, 2)) for each in (kind, plain)]
+    assert protections[0].squared == 25 * protections[1].squared
+    assert kind.unit(BITS) * 5 == plain.unit(BITS) == kind.of_persons(None).unit(BITS) * 5 / PERSON_WEIGHT
+    # Without clipping, a person of two rows of two classes adds the mean of their vectors, each by its class's weight.
+    kind, plain = (replace(each, clip=Fraction(8)) for each in (kind, plain))
+    rows = drawn(60, coding, 5)
+    of_rows = replace(plain, persons=None)
+    sums = [of_rows.decode(of_rows.sums(rows.only(rows.labels == code), BITS), BITS) for code in (-1, 1)]
+    alone = kind.decode(exact(kind, rows, [f"p{place}" for place in range(60)]), BITS)
+    assert np.abs(sums).max() > 1
+    assert alone == pytest.approx(sums[0] / 5 + sums[1], abs=0.01)
+    pair = rows.at(np.array([np.flatnonzero(rows.usable & (rows.labels == code))[0] for code in (-1, 1)]))
+    both = kind.decode(exact(kind, pair, ["a", "a"]), BITS)
+    assert both == pytest.approx(kind.decode(exact(kind, pair, ["a", "b"]), BITS) / 2, abs=0.01)
+    # However short the clip, no person is longer than the protection counts.
+    own = exact(short, drawn(300, coding, 6, extreme=True), ["a"] * 300).astype(object)
+    assert 0.9 < 4 * int(own @ own) / short.protection(Setting(D, BITS, 2)).squared <= 1
+
+
+@pytest.mark.parametrize("name", ["moments", "gradient"])
+def test_rows_count_by_a_weight_or_as_rows_of_persons(name):
+    kind, _ = KINDS[name]
+    for make in (
+        lambda: replace(kind, weighted=True),
+        lambda: replace(kind, persons=None, weighted=True).of_persons(ONE_PERSON),
+    ):
+        with pytest.raises(PlanError, match="by a weight or as rows of persons, not by both"):
+            make()
 
 
 def test_what_protects_no_persons_says_so():
