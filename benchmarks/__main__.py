@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from benchmarks import (
     accounting,
     additive,
+    coefficient_coverage,
     curves_run,
     data_path,
     data_sources,
@@ -73,6 +74,7 @@ BENCHMARKS = {
     "regressions": regressions,
     "survival_tables": survival_tables,
     "interval_coverage": interval_coverage,
+    "coefficient_coverage": coefficient_coverage,
 }
 QUICK = (
     "encryption",
@@ -106,6 +108,7 @@ SCIENCE = (
     "regressions",
     "survival_tables",
     "interval_coverage",
+    "coefficient_coverage",
     "predicates",
     "parity",
 )

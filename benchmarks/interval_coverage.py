@@ -28,7 +28,7 @@ from benchmarks.private_erm import schema_of
 from dpcore.accounting.gaussian import gaussian_mu
 from dpcore.accounting.noise_shares import PRODUCT_WEIGHT, SQUARE_WEIGHT, moments_squared
 from dpcore.estimators.additive import PrivateAdditive
-from dpcore.estimators.errors_of_weights import PRIOR_DEVIATION
+from dpcore.estimators.curvatures import PRIOR_DEVIATION
 from dpcore.estimators.oracle import GradientEstimate
 from dpcore.estimators.private_newton import PrivateNewton
 from dpcore.predicates.disjoint import batch_sensitivity

@@ -60,11 +60,12 @@ SEVERAL_CLASSES = ("newton", "additive", "mean-variance")
 COUNT_WEIGHTS = ("newton", *FROM_RELEASES)
 """Estimators that count rows by the schema's weight, of releases those of moments; others ask statistics too."""
 
-MEASURED_LABELS = ("newton", "linear")
+MEASURED_LABELS = ("newton", "additive", "linear")
 """Estimators that learn a label that is a number or a count; `ONLY_MEASURED` learn no other."""
 ONLY_MEASURED = ("linear",)
-EVENT_TIMES = ("hazards",)
-"""Estimators that learn a label that is a time to an event, and no other."""
+EVENT_TIMES = ("hazards", "additive")
+"""Estimators that learn a label that is a time to an event; `ONLY_EVENT_TIMES` learn no other."""
+ONLY_EVENT_TIMES = ("hazards",)
 
 _RADOS = "its loss of rados is a logistic loss only over all 2^rows rados"
 _VOTES = "its scores say which rule holds, not how likely a label is"
@@ -114,7 +115,7 @@ def refused(name: str, target: Target, learns: Callable[[str], bool]) -> str | N
 
     learns: whether it has an attribute of this name that is not false (dpcore.estimators.base).
     """
-    if target.coding.intervals or learns("event_times"):
+    if target.coding.intervals or (learns("event_times") and not learns("class_labels")):
         return _refused_of_times(name, target, learns("event_times"))
     if target.coding.is_measured:
         return _refused_of_measured(name, target, learns)
@@ -132,7 +133,7 @@ def refused(name: str, target: Target, learns: Callable[[str], bool]) -> str | N
 def _refused_of_measured(name: str, target: Target, learns: Callable[[str], bool]) -> str | None:
     """As `refused`, of a label that is a number or a count."""
     if not learns("measured_labels"):
-        known, made = " or ".join(MEASURED_LABELS), "make it a label of two classes"
+        known, made = f"{', '.join(MEASURED_LABELS[:-1])} or {MEASURED_LABELS[-1]}", "make it a label of two classes"
         return f"{name} learns classes, and {target.column!r} is {target.words}: choose {known}, or {made}"
     if target.coding.has_exposure and not learns("exposures"):
         return f"{name} takes no exposure, and {target.column!r} is {target.words}: choose newton"
@@ -154,7 +155,7 @@ def refused_by_name(name: str, target: Target) -> str | None:
         "measured_labels": name in MEASURED_LABELS,
         "exposures": name not in ONLY_MEASURED,
         "several_classes": name in SEVERAL_CLASSES,
-        "class_labels": name not in (*ONLY_MEASURED, *EVENT_TIMES),
+        "class_labels": name not in (*ONLY_MEASURED, *ONLY_EVENT_TIMES),
         "event_times": name in EVENT_TIMES,
     }
     return refused(name, target, learned.__getitem__)

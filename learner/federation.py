@@ -614,10 +614,18 @@ class BudgetedOracle(Inquiring):
         found: ClassMoments = self._moments(ClassMomentsQuery, part, options)
         return found
 
-    def number_moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> NumberMoments:
+    def number_moments(
+        self,
+        *,
+        part: Fraction = WHOLE,
+        norm_bound: Fraction | None = None,
+        edge_weight: Fraction | None = None,
+        feature_map: FeatureMap | None = None,
+    ) -> NumberMoments:
         """See dpcore.estimators.oracle.NumberOracle."""
         with_value(self.schema.label, "a sum of label times record")
-        found: NumberMoments = self._moments(NumberMomentsQuery, part, {"norm_bound": norm_bound})
+        options = {"feature_map": feature_map, "norm_bound": norm_bound, "edge_weight": edge_weight}
+        found: NumberMoments = self._moments(NumberMomentsQuery, part, options)
         return found
 
     def _moments(self, expected: type[MomentsQuery], part: Fraction, options: Mapping[str, Any]) -> Any:
@@ -671,10 +679,11 @@ class BudgetedOracle(Inquiring):
         clip: Fraction,
         part: Fraction = WHOLE,
         basis: Basis | None = None,
+        feature_map: FeatureMap | None = None,
     ) -> GradientEstimate:
         """See dpcore.estimators.oracle.NumberOracle."""
         measured(self.schema.label, f"a gradient of the {loss} loss")
-        return self._gradient(theta, part, {"loss": loss, "clip": clip, "basis": basis})
+        return self._gradient(theta, part, {"loss": loss, "clip": clip, "basis": basis, "feature_map": feature_map})
 
     def hazard_gradient(
         self,
@@ -684,11 +693,12 @@ class BudgetedOracle(Inquiring):
         interval_weight: int,
         part: Fraction = WHOLE,
         basis: Basis | None = None,
+        feature_map: FeatureMap | None = None,
     ) -> GradientEstimate:
         """See dpcore.estimators.hazards.EventTimeOracle."""
         event_time(self.schema.label, "a gradient of proportional hazards")
-        options = {"loss": "hazards", "clip": clip, "interval_weight": interval_weight, "basis": basis}
-        return self._gradient(theta, part, options)
+        options = {"loss": "hazards", "clip": clip, "interval_weight": interval_weight}
+        return self._gradient(theta, part, {**options, "basis": basis, "feature_map": feature_map})
 
     def _gradient(self, theta: NDArray[np.float64], part: Fraction, options: Mapping[str, Any]) -> GradientEstimate:
         self._check_not_pure("gradients")

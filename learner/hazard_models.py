@@ -11,8 +11,7 @@ from dpcore.estimators.hazard_scores import brier_score, concordance
 from dpcore.numbers.fixed_point import Mask, Vector
 from dpcore.records.encoding import Change, changes, summed
 from dpcore.records.features import event_time
-from learner.measured_models import Ratio
-from learner.report.coefficients import effects
+from learner.measured_models import Ratio, from_one
 from radobase.printing import amount
 from radobase.tables.tables import as_source, encoded_blocks, numbers_of, open_table
 
@@ -22,22 +21,42 @@ if TYPE_CHECKING:
 _LARGEST_LOG = 700.0
 
 
+@dataclass(frozen=True)
 class HazardRatio(Ratio):
     """How many times as large the hazard is after a change of a column."""
 
+    comparable: bool | None = None
+    """Whether it is within three standard errors of Cox's on the same rows (learner.coefficient_table)."""
+
     def sentence(self) -> str:
         """For people."""
-        return f"{self.column}, {self.change}: hazard ratio {self.ratio:.4g}"
+        said = f"{self.column}, {self.change}: hazard ratio {self.ratio:.4g}{self.interval_in_words}"
+        return said + ", not comparable to Cox's" * (self.comparable is False)
 
 
 def ranked_ratios(model: "Model") -> tuple[HazardRatio, ...]:
-    """Those of each change of a column, the furthest from 1 first. Raises SchemaError for a label of another type."""
+    """Those of each change of a column, the furthest from 1 first; none of a model of curves (learner.shapes).
+
+    Raises SchemaError for a label of another type.
+    """
     event_time(model.schema.label, "a hazard ratio")
-    # The first effect of a schema with a bias is the intercept, which is no ratio.
-    of_columns = effects(model.schema)[int(model.schema.bias) :]
-    logs = [(column, words, float(row @ model.theta)) for column, words, row in of_columns]
-    known = sorted(logs, key=lambda each: -abs(each[2]))
-    return tuple(HazardRatio(column, words, math.exp(min(log, _LARGEST_LOG))) for column, words, log in known)
+    if model.feature_map is not None:
+        return ()
+    found = [
+        HazardRatio(
+            row.column,
+            row.change,
+            math.exp(min(row.estimate, _LARGEST_LOG)),
+            row.ratio_lower,
+            row.ratio_upper,
+            row.p_value,
+            row.measurable,
+            row.comparable,
+        )
+        for table in model.coefficients()
+        for row in table.rows
+    ]
+    return tuple(sorted(found, key=from_one))
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,8 @@ class LearningFederation(InquiringFederation):
         if model.held_back is not None:
             federation = federation.hold_back(model.held_back)[1]
         if asks_moments(model):
-            return evaluate_numbers(model.theta, federation.within(epsilon, USUAL_DELTA if delta is None else delta))
+            asked = federation.within(epsilon, USUAL_DELTA if delta is None else delta)
+            return evaluate_numbers(model.theta, asked, model.feature_map)
         pieces = None if adaptive is None else Adaptive(whole(adaptive), Way.SPLIT)
         oracle = federation.within(epsilon, delta or Fraction(0), pieces)
         found: Evaluation | ClassEvaluation | CountEvaluation | EventEvaluation

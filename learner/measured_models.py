@@ -1,6 +1,7 @@
 """Models of labels that are numbers or counts, on a table: predictions in the label's units, and how good they are."""
 
 import math
+import sys
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,7 +13,7 @@ from dpcore.numbers.fixed_point import ONE, Vector
 from dpcore.records.coding import OFFSET_BITS
 from dpcore.records.encoding import Change, changes, summed
 from dpcore.records.features import Number, measured
-from learner.report.coefficients import effects
+from learner.coefficient_table import p_in_words
 from radobase.printing import amount
 from radobase.tables.tables import as_source, encoded_blocks, open_table
 
@@ -30,6 +31,13 @@ class Ratio:
     change: str
     """In words, of the column's units."""
     ratio: float
+    lower: float | None = None
+    upper: float | None = None
+    """An interval of 95 % for noise, choice of rows, clipping and shrinkage."""
+    p_value: float | None = None
+    """That of a ratio of 1."""
+    measurable: bool | None = None
+    """False if there is no interval, because the answers say too little; None if none was computed."""
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -37,27 +45,33 @@ class Ratio:
 
     def sentence(self) -> str:
         """For people."""
-        return f"{self.column}, {self.change}: {self.ratio:.4g} times"
+        return f"{self.column}, {self.change}: {self.ratio:.4g} times{self.interval_in_words}"
 
-
-def is_of_ratios(model: "Model") -> bool:
-    """Whether equal steps of the score multiply a number or a count: logarithms are learned."""
-    steps = np.diff(model.values(np.array([0.0, 0.5, 1.0])))
-    return not bool(np.isclose(steps[0], steps[1]))
+    @property
+    def interval_in_words(self) -> str:
+        """The interval and the p-value, in brackets; or that there is none."""
+        if self.lower is not None and self.p_value is not None:
+            return f" ({self.lower:.4g} to {self.upper:.4g}), p {p_in_words(self.p_value)}"
+        return ", not measurable" if self.measurable is False else ""
 
 
 def ratios_of(model: "Model") -> tuple[Ratio, ...]:
     """Those of each change of a column, the furthest from 1 first. Raises SchemaError if effects add up instead."""
-    measured(model.schema.label, "a ratio of predictions")
-    if not is_of_ratios(model):
-        raise SchemaError(
-            f"what columns add to {model.schema.label.column!r} is no ratio: read summary(), or learn its logarithm"
-        )
-    at_zero = float(model.values(np.zeros(1))[0])
-    found = []
-    for column, words, row in effects(model.schema)[int(model.schema.bias) :]:
-        found.append(Ratio(column, words, float(model.values(np.array([row @ model.theta]))[0]) / at_zero))
-    return tuple(sorted(found, key=lambda each: -abs(math.log(each.ratio))))
+    label = measured(model.schema.label, "a ratio of predictions")
+    (table,) = model.coefficients()
+    if not table.ratio:
+        raise SchemaError(f"what columns add to {label.column!r} is no ratio: read summary(), or learn its logarithm")
+    found = [
+        Ratio(row.column, row.change, row.ratio, row.ratio_lower, row.ratio_upper, row.p_value, row.measurable)
+        for row in table.rows
+        if row.ratio is not None
+    ]
+    return tuple(sorted(found, key=from_one))
+
+
+def from_one(ratio: Ratio) -> float:
+    """For sorting: less for what is further from 1."""
+    return -abs(math.log(max(ratio.ratio, sys.float_info.min)))
 
 
 @dataclass(frozen=True)

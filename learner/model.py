@@ -19,9 +19,10 @@ from dpcore.numbers.rationals import exact_number
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.encoding import Change, changes, summed, why_unusable
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.features import EventTime, Target, event_time, measured, two_classes
+from dpcore.records.features import EventTime, Target, event_time, measured
 from dpcore.records.schema import Schema
 from learner import export, model_views
+from learner.coefficient_table import Adjustment, CoefficientTable, coefficient_tables
 from learner.decisions import Threshold, decision_sentences, log_odds_offset, lowered, threshold_of
 from learner.hazard_models import HazardErrors, hazard_errors, ranked_ratios
 from learner.measured_models import MeasuredErrors, Ratio, measured_errors, ratios_of
@@ -63,13 +64,15 @@ DIGEST_BYTES = 32
 _MODEL = FileKind(with_remedy("give the file that `train` wrote, or train again", ModelError), limit_bytes=32 << 20)
 
 
+LOG_RATES = ("newton", "additive")
+"""Estimators whose scores of counts are logarithms of rates."""
 Link = Literal["identity", "log"]
 _LARGEST_LOG = 100.0
 
 
 def link_of(estimator: str, target: Target) -> Link:
-    """What makes predictions of scores: of counts newton's are logarithms of rates, every other score is t."""
-    return "log" if target.coding.kind == "count" and estimator == "newton" else "identity"
+    """What makes predictions of scores: of counts those of a log link are logarithms of rates, all others are t."""
+    return "log" if target.coding.kind == "count" and estimator in LOG_RATES else "identity"
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +103,8 @@ class Model:
     """What rows are mapped by; d is then the map's."""
     covariance: NDArray[np.float64] | None = field(default=None, repr=False)
     """(d, d), of theta given what was released: noise, sampling and shrinkage; None if it is not known."""
+    sampling: NDArray[np.float64] | None = field(default=None, repr=False, kw_only=True)
+    """(d, d), the part of the choice of the rows in `covariance`, None if it is not known."""
     calibration: Calibration | ClassCalibration | None = field(default=None, repr=False)
     """What makes probabilities of scores, from an evaluation; None if there was none."""
     epochs: tuple[str, ...] = ()
@@ -145,9 +150,17 @@ class Model:
         object.__setattr__(self, "log_hazards", _checked_baseline(self.log_hazards, self.schema.label))
         if self.calibration is not None:
             self.calibration.check(self.scoring)
-        if self.covariance is not None:
-            two_classes(self.schema.label, "a covariance of weights")
-            object.__setattr__(self, "covariance", checked_covariance(self.covariance, len(theta)))
+        self._check_covariances(len(theta))
+
+    def _check_covariances(self, d: int) -> None:
+        if self.sampling is not None and self.covariance is None:
+            raise ModelError("a model without a covariance has none of sampling either; train again")
+        for name in ("covariance", "sampling"):
+            if (found := getattr(self, name)) is None:
+                continue
+            if self.schema.label.classes:
+                raise ModelError("the weights of several classes have no covariance; leave it out of the model")
+            object.__setattr__(self, name, checked_covariance(found, d))
 
     @property
     def scoring(self) -> Scoring:
@@ -267,9 +280,17 @@ class Model:
         """
         return model_views.probabilities_of(self, predict(self, data))
 
-    def summary(self) -> str:
-        """What each column adds, in the columns' units, and the privacy statement, as text."""
-        return model_views.summary_of(self)
+    def coefficients(self, *, adjustment: Adjustment = "none") -> tuple[CoefficientTable, ...]:
+        """The table of each score's coefficients, in the columns' units: `learner.coefficient_table`.
+
+        Of models that state the errors of their weights it has standard errors, p-values and intervals. adjustment: of
+        p-values for their number, "holm" or "benjamini-hochberg". Raises ConfigurationError for another.
+        """
+        return coefficient_tables(self, adjustment=adjustment)
+
+    def summary(self, *, adjustment: Adjustment = "none") -> str:
+        """The tables of `coefficients`, and the privacy statement, as text."""
+        return model_views.summary_of(self, adjustment)
 
     def __repr__(self) -> str:
         return f"<model of {model_views.title_of(self)}>"
@@ -296,7 +317,7 @@ class Model:
         return measured_errors(self, data) if coding.is_measured else count_errors(self, data)
 
     def plot(self) -> model_views.Picture:
-        """What each column adds to the score, as a picture that notebooks show. Raises SchemaError without classes."""
+        """What each column adds to the score, as a picture that notebooks show."""
         return model_views.picture_of(self)
 
     def evaluate(self, federation: "Federation", **options: Any) -> Any:
@@ -396,6 +417,7 @@ class Model:
             **({} if self.held_back is None else {"held_back": str(self.held_back)}),
             **({} if self.feature_map is None else {"feature_map": self.feature_map.to_list()}),
             **({} if self.covariance is None else {"covariance": covariance_text(self.covariance)}),
+            **({} if self.sampling is None else {"sampling": covariance_text(self.sampling)}),
             **({} if self.calibration is None else {"calibration": self.calibration.to_dict()}),
             **({"epochs": list(self.epochs)} if self.epochs else {}),
             **({} if self.started_from is None else {"started_from": self.started_from.hex()}),
@@ -420,6 +442,7 @@ class Model:
             held_back=exact_number(content["held_back"]) if "held_back" in content else None,
             feature_map=feature_map,
             covariance=covariance_from_text(content["covariance"], len(names)) if "covariance" in content else None,
+            sampling=covariance_from_text(content["sampling"], len(names)) if "sampling" in content else None,
             calibration=calibration_from(content["calibration"]) if "calibration" in content else None,
             epochs=tuple(map(str, content.get("epochs", ()))),
             started_from=bytes.fromhex(content["started_from"]) if "started_from" in content else None,

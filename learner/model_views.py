@@ -7,10 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ModelError
-from learner.measured_models import is_of_ratios
-from learner.report.coefficients import APPROXIMATE, CONFIDENCE, coefficients, effects
+from learner.coefficient_table import Adjustment, CoefficientTable, coefficient_tables
 from learner.report.pictures import drawn_sheet, usual
-from learner.shapes import every_shapes
+from learner.shapes import Shapes, every_shapes
 from learner.uncertainty import why_no_probability
 from radobase.presentation.notebook import Shown, fragment
 from radobase.presentation.svg import Drawing, check_picture, write_drawing
@@ -55,7 +54,7 @@ def probabilities_of(model: "Model", found: "Predictions") -> NDArray[np.float64
 
 
 def picture_of(model: "Model") -> Picture:
-    """The shapes of a model. Raises SchemaError if the label has no classes."""
+    """The shapes of a model."""
     return Picture(drawn_sheet(usual(every_shapes(model))))
 
 
@@ -64,65 +63,40 @@ def title_of(model: "Model") -> str:
     return f"{model.estimator}, for the label {model.schema.label.column!r} of schema {model.schema.name!r}"
 
 
-def summary_of(model: "Model") -> str:
+def summary_of(model: "Model", adjustment: Adjustment) -> str:
     """What a model is and says, and the privacy statement, as text."""
     lines = [title_of(model)]
-    for title, header, rows in _tables(model):
+    if model.feature_map is None:
+        for table in coefficient_tables(model, adjustment=adjustment):
+            lines += ["", *table.lines()]
+    for title, header, rows in _sizes(model):
         lines += ["", title, *columns(header, rows, right=range(len(header) - len(header[2:]), len(header)))]
     return "\n".join([*lines, *model.decision_sentences, "", *model.statement.sentences()])
 
 
 def html_of(model: "Model") -> str:
     """The summary, for a notebook."""
+    tables = [] if model.feature_map is not None else [_shown(each) for each in coefficient_tables(model)]
     said = [*model.decision_sentences, *model.statement.short_sentences()]
-    return fragment(title_of(model), said, _tables(model))
+    return fragment(title_of(model), said, [*tables, *_sizes(model)])
 
 
-def _tables(model: "Model") -> list[Shown]:
-    """What each column adds, of each score."""
-    if model.schema.label.coding.is_measured:
-        return [_of_number(model)]
-    if model.schema.label.coding.intervals:
-        # The intercept, if there is one, is no ratio.
-        changes = [each for each in effects(model.schema) if each[0] != "intercept"]
-        ratios = [(name, change, f"{np.exp(weights @ model.theta):.4g}") for name, change, weights in changes]
-        return [(APPROXIMATE, ("column", "change", "hazard ratio"), ratios)]
-    if model.feature_map is not None:
-        return [
-            (f"How much columns move the score of {shapes.label!r}", ("columns", "size"), [
-                (shape.title, f"{shape.size:.3g}") for shape in shapes.ranked
-            ])
-            for shapes in every_shapes(model)
-        ]  # fmt: skip
+def _shown(table: CoefficientTable) -> Shown:
+    header, *rows = table.cells()
+    return ". ".join((table.title, *table.notes)), header, rows
+
+
+def _sizes(model: "Model") -> list[Shown]:
+    """How much columns move each score, of a model with curves."""
+    if model.feature_map is None:
+        return []
     return [
-        (
-            f"What columns add to the score of {each.of!r}",
-            ("column", "change", "adds", f"{100 * CONFIDENCE:g} % interval"),
-            [
-                (row.column, row.change, f"{row.value:+.4g}", _interval(row.both or row.noise, row.measurable))
-                for row in each.rows
-            ],
-        )
-        for each in coefficients(model, (), {}, np.random.default_rng(0))
-    ]
+        (f"How much columns move {_of(shapes)}", ("columns", "size"), [
+            (shape.title, f"{shape.size:.3g}") for shape in shapes.ranked
+        ])
+        for shapes in every_shapes(model)
+    ]  # fmt: skip
 
 
-def _interval(ends: tuple[float, float] | None, measurable: bool | None) -> str:
-    if measurable is False:
-        return "not measurable"
-    return "" if ends is None else f"{ends[0]:+.4g} to {ends[1]:+.4g}"
-
-
-def _of_number(model: "Model") -> Shown:
-    """What columns add to a prediction, in units; by what they multiply it, where logarithms are learned."""
-    multiplies, start = is_of_ratios(model), float(model.values(np.zeros(1))[0])
-    rows = []
-    for name, change, weights in effects(model.schema):
-        value = float(model.values(np.array([weights @ model.theta]))[0])
-        if name == "intercept":
-            rows.append((name, change, f"{value:.4g}" if multiplies else f"{value:+.4g}"))
-        else:
-            rows.append((name, change, f"{value / start:.4g} times" if multiplies else f"{value - start:+.4g}"))
-    if multiplies:
-        return "By what columns multiply the prediction", ("column", "change", "prediction"), rows
-    return "What columns add to the prediction", ("column", "change", "adds"), rows
+def _of(shapes: Shapes) -> str:
+    return f"the score of {shapes.label!r}" if shapes.units is None else shapes.adds_to

@@ -3,14 +3,16 @@
 A shape is centred: its mean is 0 under the spread of the values that learner.score_parts states. The means are in the
 intercept, so that the shapes of a row's values and the intercept add up to its score.
 
+Of a label that is a number, a count or a time to an event shapes are in its units (`UnitsOfScore`).
+
 **Bands.** With the covariance C of theta, the half-width of the band at x is 1.96 sqrt(b(x)^T C b(x)), where b(x) are
 the centred coordinates of the shape. It holds for one value at a time. A value of which the answers say too little has
 no band: it is not measurable (learner.uncertainty).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +20,7 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError, ModelError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.records.feature_map import in_units
-from dpcore.records.features import RealFeature, nearest
+from dpcore.records.features import EventTime, Number, RealFeature, Target, measured, nearest
 from dpcore.records.schema import Schema
 from learner.score_parts import Linear, LinearScore, ScorePart, Source, intercept_of, parts_of
 from learner.uncertainty import half_widths, measurable
@@ -36,6 +38,47 @@ LEVELS = [level / 6 for level in range(7)]
 DECILES = [level / 10 for level in range(1, 10)]
 
 Matrix = NDArray[np.float64]
+
+SCORE = "the score"
+
+
+@dataclass(frozen=True)
+class UnitsOfScore:
+    """What shapes add to if the label is a number, a count or a time to an event: `middle` + `unit` times the score."""
+
+    words: str
+    """What it is."""
+    unit: float = 1.0
+    middle: float = 0.0
+    is_logarithm: bool = True
+    """Whether what is added to it multiplies what is predicted."""
+
+    @classmethod
+    def of(cls, label: Target, *, is_rate: bool) -> Self:
+        """is_rate: of a count, whether scores are logarithms of rates. Raises SchemaError for a label of classes."""
+        if isinstance(label, EventTime):
+            return cls(f"the logarithm of the hazard of {label.event}")
+        if is_rate:
+            return cls(f"the logarithm of the rate of {label.column}")
+        ends = measured(label, "a shape in units").in_units(np.array([-1.0, 1.0]))
+        is_logarithm = isinstance(label, Number) and label.log
+        low, high = (np.log(ends) if is_logarithm else ends).tolist()
+        words = f"the logarithm of {label.column}" if is_logarithm else label.column
+        return cls(words, (high - low) / 2.0, (high + low) / 2.0, is_logarithm)
+
+    def score(self, model: "Model") -> LinearScore:
+        """The score of a model in these units."""
+        theta = self.unit * model.theta
+        if model.schema.bias:
+            theta[-1] += self.middle
+        covariance = None if model.covariance is None else self.unit**2 * model.covariance
+        return LinearScore(model.schema.label.column, theta, model.schema, model.feature_map, covariance)
+
+
+def units_of(model: "Model") -> UnitsOfScore | None:
+    """What the shapes of a model add to; None for a label of classes, whose shapes add to scores."""
+    label = model.schema.label
+    return UnitsOfScore.of(label, is_rate=model.link == "log") if label.coding.has_value else None
 
 
 @dataclass(frozen=True)
@@ -67,6 +110,8 @@ class Shape:
     """Root mean square of its band where it is measurable; None if it is nowhere, or not known."""
     measurable: float | None
     """The share of values that are; None if bands are not known."""
+    adds_to: str = field(default=SCORE, kw_only=True)
+    """What it adds to, in words."""
 
     @property
     def title(self) -> str:
@@ -181,6 +226,13 @@ class Shapes:
     """Whether the model has a feature map."""
     has_bands: bool
     """Whether the covariance of the model is known."""
+    units: UnitsOfScore | None = None
+    """What they add to; None of a label of classes, where it is the score."""
+
+    @property
+    def adds_to(self) -> str:
+        """What they add to, in words."""
+        return SCORE if self.units is None else self.units.words
 
     def chosen(self, columns: Sequence[str] = (), top: int | None = None) -> tuple[Shape, ...]:
         """The shapes of these columns, all if none is given, and their pairs; of them the `top` largest.
@@ -211,6 +263,7 @@ class Shapes:
         ]
         start = {"positive": self.label, "intercept": self.intercept, "intercept_band": self.intercept_band}
         measure = {"spread": "stated by the feature map" if self.is_stated else "uniform", "bands": self.has_bands}
+        measure |= {} if self.units is None else {"adds_to": self.units.words, "is_logarithm": self.units.is_logarithm}
         return {**start, **measure, "ranking": ranking, "shapes": [shape.to_dict() for shape in shapes]}
 
 
@@ -227,6 +280,10 @@ def shapes_of(model: "Model", of: str | None = None) -> Shapes:
     Raises ModelError if what a value adds, or its band, is too large for a double, ConfigurationError if no score is
     for `of`, or several are and none is chosen.
     """
+    if (units := units_of(model)) is not None:
+        if of is not None:
+            raise ConfigurationError(f"{model.schema.label.column!r} has no classes: leave of={of!r} out")
+        return _of_score(units.score(model), units)
     names = model.scoring.names
     if of is None and len(names) > 1:
         raise ConfigurationError(f"the model has a score for each of {len(names)} classes: give one, of={names[0]!r}")
@@ -235,14 +292,17 @@ def shapes_of(model: "Model", of: str | None = None) -> Shapes:
 
 def every_shapes(model: "Model") -> tuple[Shapes, ...]:
     """The shapes of each score of a model, as `shapes_of` has them."""
+    if units_of(model) is not None:
+        return (shapes_of(model),)
     return tuple(map(_of_score, model.linear_scores))
 
 
-def _of_score(model: LinearScore) -> Shapes:
+def _of_score(model: LinearScore, units: UnitsOfScore | None = None) -> Shapes:
     parts = parts_of(model)
     with np.errstate(over="ignore", invalid="ignore"):
         intercept, weights = intercept_of(model, parts)
         found = [_shape(model, part) for part in parts]
+        found = found if units is None else [replace(each, adds_to=units.words) for each in found]
     if not all(np.isfinite([intercept, *(end for each in found for end in (each.size, each.noise or 0.0))])):
         raise ModelError("the model's weights are too large for its shapes to be computed; train again")
     band = None
@@ -256,6 +316,7 @@ def _of_score(model: LinearScore) -> Shapes:
         is_stated=any(source.spread.is_stated for part in parts for source in part.sources),
         mapped=model.feature_map is not None,
         has_bands=model.covariance is not None,
+        units=units,
     )
 
 

@@ -8,10 +8,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpcore.declared import values_of
 from dpcore.errors import ConfigurationError
@@ -33,6 +32,7 @@ from wire.query import Query
 from wire.request_fields import AskedTerms, TrainOptions
 
 if TYPE_CHECKING:
+    from dpcore.rados.distribution import NumberMoments
     from learner.federation import Answer, BudgetedOracle, Federation
 
 CERTAIN = 3.0
@@ -93,15 +93,23 @@ def model_of(estimator: Any, release: Sample, estimator_name: str) -> Model:
         release.statement,
         held_back_from([one.query for one in each]),
         release.query.feature_map,
-        _covariance_of(estimator),
+        **_covariances(estimator, release, estimator_name),
         epochs=epochs_of([one.query for one in each]),
     )
 
 
-def _covariance_of(estimator: Any) -> NDArray[np.float64] | None:
-    """What the estimator knows of its weights' covariance, unless it is too large to be kept."""
-    found = getattr(estimator, "covariance_", None)
-    return None if found is None or len(found) > MOST_COORDINATES else found
+def _covariances(estimator: Any, release: Sample | None = None, estimator_name: str = "") -> dict[str, Any]:
+    """What is known of the weights' errors, unless it is too large to be kept. release: of moments of a number."""
+    covariance, sampling = (getattr(estimator, name, None) for name in ("covariance_", "sampling_"))
+    if release is not None and estimator_name == "linear" and release.bias and release.query.feature_map is None:
+        from dpcore.estimators.errors_of_least_squares import errors_of_least_squares  # noqa: PLC0415  (SciPy)
+
+        moments = cast("NumberMoments", release.moments)
+        found = errors_of_least_squares(estimator.theta_, moments, estimator.residual_variance_, release.schema)
+        covariance, sampling = found.covariance, found.sampling
+    if covariance is None or len(covariance) > MOST_COORDINATES:
+        return {}
+    return {"covariance": covariance, "sampling": sampling}
 
 
 def held_back_from(queries: Sequence[Query]) -> Fraction | None:
@@ -162,7 +170,7 @@ def model_of_answers(
         statement,
         left_out,
         feature_map,
-        _covariance_of(estimator),
+        **_covariances(estimator),
         epochs=epochs_of([answer.query for answer in oracle.answers]),
         log_hazards=getattr(estimator, "log_hazards_", None),
         class_weights=getattr(estimator, "class_weights_", ()),

@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ModelError, ShapeError
-from dpcore.estimators.errors_of_weights import MEASURABLE, PRIOR_DEVIATION
+from dpcore.estimators.curvatures import PRIOR_DEVIATION
+from dpcore.estimators.errors_of_weights import MEASURABLE
 from dpcore.records.schema import Schema
 from learner.estimators import OTHER_SCORES
 from learner.scoring import OneScore, ScoreOfEachClass

@@ -174,7 +174,7 @@ class ScoreOfNumber(ScoreOfValue):
         from dpcore.evaluation.measured_evaluation import evaluate_numbers  # noqa: PLC0415  (slow to import)
 
         del options, unseen
-        return evaluate_numbers(model.theta, oracle)
+        return evaluate_numbers(model.theta, oracle, model.feature_map)
 
     def batches(self, model: "Model", options: "EvaluationOptions") -> tuple["PlannedBatch", ...]:
         """None: it asks for moments."""

@@ -17,7 +17,7 @@ import pytest
 import typer
 
 from dpcore.accounting.filters import NO_LOSS, PrivacyLimit
-from dpcore.estimators import additive
+from dpcore.estimators import additive_losses
 from dpcore.estimators.conjunction import rows_needed
 from dpcore.estimators.private_newton import USUAL, PrivateNewton
 from dpcore.predicates import notation
@@ -129,7 +129,8 @@ def test_the_table_of_learners_that_ask_is_theirs():
         assert {*options, "part"} == set(parameters)
         for option, default in options.items():
             # newton's and additive's depend on the label: the first number is that of two classes.
-            of_two = getattr(additive, option.upper(), None) if name == "additive" else getattr(USUAL, option, None)
+            of_additive = getattr(additive_losses, option.upper(), None)
+            of_two = of_additive if name == "additive" else getattr(USUAL, option, None)
             usual = of_two if parameters[option] is None else parameters[option]
             assert not default or float(default) == usual, (name, option)
 

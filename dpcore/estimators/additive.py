@@ -5,7 +5,7 @@
     moments of the mapped records (additive_terms)         -> a basis in which they are white
     gradients of the mapped records (additive_rounds)      -> weights, shrunk group by group
 
-The rounds are those of dpcore.estimators.private_newton; directions that do not pay for their noise are left out of
+What gradients are of: dpcore.estimators.additive_losses. Directions that do not pay for their noise are left out of
 later ones. All parts of the budget add up to one. If budget and rows are too small, which is known before anything is
 asked, the model has no pairs, or is straight: then `PrivateNewton` asks, with the whole budget.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from itertools import islice
 from numbers import Real
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,6 +22,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import validate_data
 
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
+from dpcore.estimators.additive_losses import CELLS_PART, HazardRounds, LossSettings, rounds_of
 from dpcore.estimators.additive_pairs import (
     LEAST_INFORMATION,
     Pairs,
@@ -32,7 +33,6 @@ from dpcore.estimators.additive_pairs import (
     term_limit,
     usual_knots,
 )
-from dpcore.estimators.additive_rounds import GradientRounds
 from dpcore.estimators.additive_terms import (
     AdditiveTerms,
     Directions,
@@ -43,29 +43,17 @@ from dpcore.estimators.additive_terms import (
     ordered_features,
 )
 from dpcore.estimators.base import LinearClassifier
-from dpcore.estimators.class_additive import ClassRounds
-from dpcore.estimators.class_weights import SomeMoments, Weighing, check_asked, weigh
-from dpcore.estimators.oracle import ClassOracle, Oracle, check_left
+from dpcore.estimators.class_weights import check_asked
+from dpcore.estimators.hazards import ProportionalHazards
+from dpcore.estimators.oracle import Oracle, check_left
 from dpcore.estimators.private_histograms import Histogram, histograms
 from dpcore.estimators.private_newton import PrivateNewton
-from dpcore.estimators.whitened_rounds import Whitening, clip_of
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.records.feature_map import Column, FeatureMap, Hat, Product
 from dpcore.records.schema import Schema
 
 CELLS = 32
 """Cells of a histogram: enough for five quantiles, and few enough for the noise on their sums."""
-
-NORM_SHARE = 0.8
-"""R^2 of the moments is 1 plus this share of the mean squared length that the histograms suggest (measured tables)."""
-
-CLIP, CLIP_OF_CLASSES = 0.28, 0.4
-SHRINKAGE, SHRINKAGE_OF_CLASSES = 0.03, 0.5
-"""What `clip` and `shrinkage` are by default, of two and of several classes."""
-
-EDGE_WEIGHT = Fraction(1, 3)
-"""The weight of edges in the moments over R. They only give the first weights, so noise is kept off the products: with
-1/sqrt(2) models err 0.11 points more on average, on six sets at epsilon 0.5 and 1."""
 
 STRAIGHT = "the model is straight"
 """How `warning_` begins if it is."""
@@ -86,8 +74,9 @@ class PrivateAdditive(LinearClassifier):
       pairs chosen then if noise hides scores as large as `LARGEST_NOISE`.
     - knots_part, pairs_part, moments_part: of the budget's squared mu; pairs_part only if pairs are chosen. The
       gradients share the rest equally.
-    - clip: as in `PrivateNewton`, by default 0.28, of several classes 0.4. shrinkage: as for `Whitening.cleaned`, by
-      default 0.03; of several classes as for `Whitening.of`, by default 0.5. Both are at most `LARGEST_FACTOR`.
+    - clip: as in `PrivateNewton`, by default 0.28, of several classes 0.4, of numbers and counts 1.5, of times as in
+      `ProportionalHazards`, 1. shrinkage: as for `Whitening.cleaned`, by default 0.03; of several classes as for
+      `Whitening.of`, by default 0.5. Both are at most `LARGEST_FACTOR`.
     - increasing, decreasing: real and boolean features with which the score never falls, or never rises, up to rounding
       (some 1e-15): names, separated by commas, or a list. They are in no product, and have no point mass inside their
       range.
@@ -100,7 +89,8 @@ class PrivateAdditive(LinearClassifier):
       the `rounds`, in place of a gradient, asks F^2 + F + 1 predicates about the signs of F features. The pairs are
       chosen whose scores are above the noise, as many as fit (dpcore.estimators.additive_pairs).
     - None: all, if they fit beside all knots, or chosen ones, if `FEWEST_PAIRS` fit beside `KNOTS_BESIDE_PAIRS` knots;
-      but only if the budget and the rows are enough. Otherwise nothing is asked or spent for them.
+      but only if the budget and the rows are enough. Otherwise nothing is asked or spent for them. Pairs are chosen of
+      two classes only, and of counts and times None means none.
     - Text, such as "age*dose, age*smoker", or a list such as [("age", "dose, mg")]: these, of real features and flags.
 
     After `fit_queries`:
@@ -124,9 +114,14 @@ class PrivateAdditive(LinearClassifier):
 
     - pairs None means none, and True all of them, if they fit: signs choose pairs of two classes only.
     - increasing and decreasing are refused: a class whose score rises may become less likely, as others' rise more.
+
+    Of a number, a count or a time scores are as of `PrivateNewton` and `ProportionalHazards`, covariance_ is None, and
+    `rounds` is at least 4 for a time or an exposure, which take a query more. A time has `log_hazards_` (J,), too.
     """
 
     several_classes: ClassVar[bool] = True
+    measured_labels: ClassVar[bool] = True
+    event_times: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -173,6 +168,7 @@ class PrivateAdditive(LinearClassifier):
                 f"increasing and decreasing are of two classes, and {oracle.schema.label.column!r} is a label of "
                 f"{oracle.schema.label.words}: a class whose score rises may become less likely; leave them out"
             )
+        self._check_label(oracle.schema)
         directions = directions_of(oracle.schema, self.increasing, self.decreasing)
         sizes = Sizes(oracle, self._wanted(oracle.schema), self.rounds, self.information, _exact(self.pairs_part))
         planned = sizes.planned(self.pairs, directions)
@@ -184,22 +180,25 @@ class PrivateAdditive(LinearClassifier):
         return self._fit_straight(oracle, directions, reason)
 
     def _fit_straight(self, oracle: Oracle, directions: Directions, reason: str) -> Self:
-        straight = PrivateNewton(class_weight=self.class_weight)
+        is_time = bool(oracle.schema.label.coding.intervals)
+        straight = ProportionalHazards() if is_time else PrivateNewton(class_weight=self.class_weight)
         straight.set_params(rounds=min(self.rounds, straight.rounds)).fit_queries(oracle)
         self.feature_map_: FeatureMap | None = None
-        self.covariance_: Matrix | None = straight.covariance_
+        self.covariance_: Matrix | None = getattr(straight, "covariance_", None)
         self.groups_: dict[str, float] = {}
         self.directions_: list[int] = []
         self.pairs_: list[str] = []
         self.rounds_done_ = straight.rounds_done_
-        self.class_weights_: tuple[int, ...] = straight.class_weights_
+        self.class_weights_: tuple[int, ...] = getattr(straight, "class_weights_", ())
         self.left_out_: list[str] = [reason]
         self.warning_: str | None = "; ".join(filter(None, (reason, straight.warning_)))
         if oracle.schema.label.classes:
             self._keep_classes(straight.theta_)
         else:
             rows = conditions(directions, None, len(straight.theta_))
-            self._keep_encoded(_nearest(straight.theta_, rows, straight.covariance_))
+            self._keep_encoded(_nearest(straight.theta_, rows, self.covariance_))
+        if isinstance(straight, ProportionalHazards):
+            self.log_hazards_ = straight.log_hazards_
         self.n_features_in_ = oracle.schema.d
         return self
 
@@ -208,19 +207,18 @@ class PrivateAdditive(LinearClassifier):
         first = _exact(self.knots_part) if oracle.schema.numbers else Fraction(0)
         choice = _exact(self.pairs_part) if planned.most else Fraction(0)
         second = _exact(self.moments_part)
-        before = 3 if planned.most else 2
-        part = (1 - first - choice - second) / (self.rounds - before)
+        cells = CELLS_PART if oracle.schema.label.coding.intervals else Fraction(0)
+        before = 2 + bool(planned.most) + bool(cells)
+        part = (1 - first - choice - cells - second) / (self.rounds - before)
         notes = [planned.left_out] if planned.left_out else []
         self.left_out_ = list(notes)
         terms = self._terms(oracle, first, choice, directions, planned, notes)
         self.feature_map_ = terms.feature_map
         self.pairs_ = _products(oracle.schema, terms.feature_map, planned.given)
-        rounds: GradientRounds | ClassRounds
-        if oracle.schema.label.classes:
-            # An oracle about several classes answers what `ClassOracle` lists.
-            rounds = self._class_rounds(cast("ClassOracle", oracle), terms, second, notes)
-        else:
-            rounds = self._rounds(oracle, terms, second, directions, notes)
+        settings = LossSettings(second, self.clip, self.shrinkage, directions, self.class_weight)
+        rounds, covariance, weighing = rounds_of(oracle, terms, settings)
+        self.class_weights_ = weighing.weights
+        notes += filter(None, [weighing.note])
         for left in reversed(range(self.rounds - before)):
             try:
                 rounds.ask(part, left)
@@ -230,51 +228,15 @@ class PrivateAdditive(LinearClassifier):
         self.warning_ = "; ".join(notes) or None
         self.groups_, self.directions_ = rounds.groups, rounds.asked
         self.rounds_done_ = before + len(rounds.asked)
-        self.covariance_ = rounds.covariance()
-        if isinstance(rounds, ClassRounds):
+        self.covariance_ = covariance()
+        if oracle.schema.label.classes:
             self._keep_classes(rounds.theta)
         else:
             self._keep_encoded(rounds.theta)
+        if isinstance(rounds, HazardRounds):
+            self.log_hazards_ = rounds.log_hazards
         self.n_features_in_ = oracle.schema.d
         return self
-
-    def _rounds(
-        self, oracle: Oracle, terms: AdditiveTerms, part: Fraction, directions: Directions, notes: list[str]
-    ) -> GradientRounds:
-        """The rounds of two classes, after the moments, which take `part`. Adds to the notes."""
-        norm = _norm_of(terms)
-        asked = oracle.moments(
-            part=part, norm_bound=norm, edge_weight=EDGE_WEIGHT * norm, feature_map=terms.feature_map
-        )
-        weighing, moments = self._weigh(oracle.schema, asked, notes)
-        whitening = Whitening.cleaned(moments, SHRINKAGE if self.shrinkage is None else self.shrinkage)
-        clip = CLIP if self.clip is None else self.clip
-        return GradientRounds(clip, oracle, terms, moments, whitening, directions, weighing)
-
-    def _weigh(self, schema: Schema, asked: SomeMoments, notes: list[str]) -> tuple[Weighing, SomeMoments]:
-        """The class weights, and the moments of the weighted population. Adds to the notes."""
-        weighing, moments = weigh(self.class_weight, schema.label, asked)
-        self.class_weights_ = weighing.weights
-        notes += filter(None, [weighing.note])
-        return weighing, moments
-
-    def _class_rounds(self, oracle: ClassOracle, terms: AdditiveTerms, part: Fraction, notes: list[str]) -> ClassRounds:
-        """Those of several classes."""
-        feature_map = terms.feature_map
-        asked = oracle.class_moments(part=part, norm_bound=_norm_of(terms), feature_map=feature_map)
-        weighing, moments = self._weigh(oracle.schema, asked, notes)
-        shrinkage = SHRINKAGE_OF_CLASSES if self.shrinkage is None else self.shrinkage
-        whitening = Whitening.of(moments, shrinkage)
-        clip, basis = clip_of(CLIP_OF_CLASSES if self.clip is None else self.clip, whitening.size), whitening.basis
-        terms_of_query = {"clip": clip, "basis": basis, "feature_map": feature_map, **weighing.asked}
-        return ClassRounds(
-            lambda phi, part: weighing.answer(oracle.class_gradient(phi, part=part, **terms_of_query)),
-            moments,
-            basis.matrix,
-            float(clip),
-            terms,
-            shrinkage,
-        )
 
     def decision_function(self, X: ArrayLike) -> Vector | Matrix:
         """Margins, shape (rows,): positive means classes_[1]; of several classes their scores, (rows, k).
@@ -381,6 +343,17 @@ class PrivateAdditive(LinearClassifier):
                     f"{name} is {getattr(self, name)}: give a positive number, at most {LARGEST_FACTOR}"
                 )
 
+    def _check_label(self, schema: Schema) -> None:
+        """Raise ConfigurationError if a model of this label cannot be had, before anything is asked."""
+        coding = schema.label.coding
+        if coding.is_measured and not schema.bias:
+            raise ConfigurationError("a model of a number needs an intercept: set bias = true in the schema")
+        least = 4 if coding.intervals or coding.has_exposure else 3
+        if self.rounds < least:
+            raise ConfigurationError(
+                f"rounds is {self.rounds}: a model of {schema.label.words} asks for one thing more, give at least 4"
+            )
+
     def _check_parts(self) -> None:
         for name in ("knots_part", "pairs_part", "moments_part"):
             if not 1e-3 <= self._number(name) <= 1 - 1e-3:
@@ -404,11 +377,6 @@ class PrivateAdditive(LinearClassifier):
         except OverflowError:
             pass
         raise ConfigurationError(f"{name} is {value!r}: give a number")
-
-
-def _norm_of(terms: AdditiveTerms) -> Fraction:
-    """R of the moments."""
-    return Fraction(float(np.sqrt(NORM_SHARE * terms.mean_square + 1.0))).limit_denominator(100)
 
 
 def _exact(part: float) -> Fraction:

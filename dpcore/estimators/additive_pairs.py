@@ -23,6 +23,7 @@ from dpcore.estimators.private_histograms import Histogram
 from dpcore.numbers.fixed_point import ONE, Matrix, Vector
 from dpcore.numbers.rationals import upper_digits
 from dpcore.predicates.expressions import Affine, And, LabelIs, NonNegative, Not, Or, Predicate
+from dpcore.records.coding import SIGNS
 from dpcore.records.schema import Schema
 from dpcore.statistics.accuracy import Estimates
 
@@ -259,11 +260,12 @@ class Sizes:
         free = tuple(schema.coordinate(each.name) for each in schema.numbers)
         free = tuple(coordinate for coordinate in free if coordinate not in directions)
         every = tuple(combinations(free, 2))
-        if not every or (pairs is not None and not pairs):
+        wanted = schema.label.coding.kind in ("signs", "number") if pairs is None else bool(pairs)
+        if not every or not wanted:
             return PlannedPairs()
         beside = self.knots if len(every) >= FEWEST_PAIRS else min(self.knots, KNOTS_BESIDE_PAIRS)
         if count(schema, 0 if pairs else beside, every) > MOST_TERMS:
-            return self._demanded(free) if pairs else self._worthwhile(free)
+            return self._chosen(free, demanded=bool(pairs))
         terms = min(MOST_TERMS, count(schema, self.knots, every))
         needed = PAIRS_INFORMATION * self.information
         if pairs or self.affords(terms, needed):
@@ -288,6 +290,16 @@ class Sizes:
                 f"{term_limit(schema)}; pairs are chosen by signs of a label of two classes: name the pairs"
             )
         return PlannedPairs(pairs)
+
+    def _chosen(self, free: tuple[int, ...], *, demanded: bool) -> PlannedPairs:
+        """Some of more pairs than fit; none unless the label has two classes, whose signs choose among them."""
+        label, pairs = self.oracle.schema.label, math.comb(len(free), 2)
+        if label.coding == SIGNS:
+            return self._demanded(free) if demanded else self._worthwhile(free)
+        why = f"the {pairs} pairs do not fit into {MOST_TERMS} terms, and signs choose pairs of two classes only"
+        if demanded:
+            raise ConfigurationError(f"{why}, not of {label.words}: name the pairs")
+        return PlannedPairs(left_out=f"the model has no products: {why}; pairs can be named")
 
     def _demanded(self, free: tuple[int, ...]) -> PlannedPairs:
         """Pairs are chosen as many as fit, whatever it costs."""

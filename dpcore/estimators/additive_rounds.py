@@ -1,7 +1,7 @@
 """The gradients of a private additive model: queries in whitened coordinates, shrinking, and errors of the weights."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
@@ -9,14 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.estimators.additive_terms import AdditiveTerms, Directions, TermGroup, conditions, nearest
-from dpcore.estimators.class_weights import Weighing
 from dpcore.estimators.errors_of_weights import Answer, Released, errors_of_weights
-from dpcore.estimators.oracle import Oracle
-from dpcore.estimators.private_newton import CURVATURE, noise_of, sampling_of
-from dpcore.estimators.whitened_rounds import Seen, Whitening, bounded_step, clip_of, root
+from dpcore.estimators.oracle import GradientEstimate
+from dpcore.estimators.private_newton import noise_of
+from dpcore.estimators.whitened_rounds import LONGEST_STEP, Seen, Whitening, bounded_step, clip_of, root
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.numbers.processors import one_blas_thread
-from dpcore.rados.distribution import Moments
 from dpcore.records.clipping import Basis
 
 # Gradients in fewer directions: those of a model that do not pay for their noise are left out of later queries.
@@ -30,6 +28,8 @@ from dpcore.records.clipping import Basis
 # of which the least over j is taken. The query's basis is U U^T P in whitened coordinates, U the kept axes. The choice
 # depends on releases only.
 
+
+_DEPENDENT = 1e-9
 
 DROPPED = 0.55
 """On measured tables, 0.25 loses curves that are there, and 1 keeps more that are not."""
@@ -62,9 +62,16 @@ class KeptDirections:
         return KeptDirections(self.axes @ kept)
 
 
-def narrowed_answers(seen: list[Seen], kept: Matrix) -> list[Seen]:
-    """The answers in the directions that are the columns of `kept`; their noise there is as it was."""
-    return [Seen(kept.T @ one.phi, kept.T @ one.target, one.noise) for one in seen]
+def narrowed_answers(seen: list[Seen], kept: Matrix, start: int = 0) -> list[Seen]:
+    """The answers in the directions that are the columns of `kept`; their noise there is as it was.
+
+    start: how many coordinates before them are kept as they are.
+    """
+
+    def narrowed(point: Vector) -> Vector:
+        return np.concatenate([point[:start], kept.T @ point[start:]])
+
+    return [Seen(narrowed(one.phi), narrowed(one.target), one.noise) for one in seen]
 
 
 @dataclass(frozen=True)
@@ -86,7 +93,10 @@ class Outlook:
 
 def worth_keeping(prior: Matrix, always: Matrix, outlook: Outlook) -> Matrix:
     """The directions to keep, orthonormal: (k, kept). prior: (k, k), of phi. always: (k, any), whose span is kept."""
-    fixed, _ = np.linalg.qr(always)
+    fixed, triangle = np.linalg.qr(always)
+    # A column that the others span has no direction of its own.
+    lengths = np.abs(np.diag(triangle))
+    fixed = fixed[:, lengths > _DEPENDENT * lengths.max(initial=0.0)]
     others = np.eye(len(prior)) - fixed @ fixed.T
     variances, axes = np.linalg.eigh(others @ prior @ others)
     # The last ones are those of `fixed`, whose variance is zero here.
@@ -247,86 +257,105 @@ class Prior:
         return np.where(self._alike.sum(axis=1) > 1, _SHARED, 0.0)
 
 
+@dataclass(frozen=True, eq=False)
+class Loss:
+    """What gradients are of."""
+
+    gradient: Callable[[Vector, Fraction, Fraction, Basis], GradientEstimate]
+    """That at a point, from the point, the clip, the part of the budget, and the basis."""
+    clip: float
+    """C over the root mean square of |z|."""
+    curvature: float
+    """The average curvature of a record in a whitened direction."""
+    sampling: float
+    """The variance of each coordinate of phi for the sampling of rows."""
+    longest_step: float = LONGEST_STEP
+    """Of phi."""
+    of_baseline: Vector = field(default_factory=lambda: np.zeros(0))
+    """(J,), the curvature along each coordinate of a baseline."""
+
+
 class GradientRounds:
     """The gradients of one fit. phi: (d,), the weights so far in whitened coordinates.
 
-    asked: directions of each gradient. _answers: all of them; _seen: those in the directions that are kept.
+    baseline: (J,), coordinates of the gradient's point that come first, are in no basis, and do not shrink; usually
+    none. asked: directions of each gradient. answers: all of them; _seen: those in the directions that are kept.
     """
 
     def __init__(
         self,
-        clip: float,
-        oracle: Oracle,
+        loss: Loss,
         terms: AdditiveTerms,
-        moments: Moments,
         whitening: Whitening,
         directions: Directions,
-        weighing: Weighing,
+        first: Vector,
+        *,
+        kept: KeptDirections | None = None,
+        baseline: Vector | None = None,
     ) -> None:
-        self._clip, self._oracle, self._terms, self._whitening = clip, oracle, terms, whitening
-        self._weighing = weighing
-        self._moments, self._sampling = moments, sampling_of(clip, moments.rows)
+        """first: phi from the moments, (d,). kept: the directions of the first gradient, by default all."""
+        self._loss, self._terms, self._whitening = loss, terms, whitening
         self._prior = Prior.of(terms.groups, whitening.basis.matrix)
-        self._ordered = conditions(directions, terms.feature_map, moments.d) @ whitening.basis.matrix.T
+        self._ordered = conditions(directions, terms.feature_map, len(first)) @ whitening.basis.matrix.T
         self._seen: list[Seen] = []
-        self._kept = KeptDirections.every(moments.d)
-        self._answers: list[Answer] = []
-        self.phi = nearest(_first(self._prior, moments, whitening), self._ordered)
+        self._kept = KeptDirections.every(len(first)) if kept is None else kept
+        self.answers: list[Answer] = []
+        self.baseline = np.zeros(0) if baseline is None else baseline
+        axes = self._kept.axes
+        self.phi: Vector = np.asarray(axes @ nearest(axes.T @ first, self._ordered @ axes))
         self.asked: list[int] = []
         self.groups: dict[str, float] = {}
 
     def ask(self, part: Fraction, left: int) -> None:
         """Ask for one more gradient, move phi, and leave out the directions that `left` more answers do not need."""
-        axes = self._kept.axes
-        found = self._oracle.gradient(
-            self.phi,
-            clip=clip_of(self._clip, self._whitening.size_along(axes)),
-            part=part,
-            basis=self._kept.basis(self._whitening),
-            feature_map=self._terms.feature_map,
-            **self._weighing.asked,
-        )
-        answer = self._weighing.answer(found)
-        target = axes.T @ (self.phi - answer.mean / CURVATURE)
-        self._seen.append(Seen(axes.T @ self.phi, target, answer.deviation / CURVATURE))
+        axes, start, loss = self._kept.axes, len(self.baseline), self._loss
+        clip = clip_of(loss.clip, self._whitening.size_along(axes))
+        answer = loss.gradient(self._point, clip, part, self._kept.basis(self._whitening))
+        here = np.concatenate([self.baseline, axes.T @ self.phi])
+        steps = np.concatenate([answer.mean[:start] / loss.of_baseline, axes.T @ answer.mean[start:] / loss.curvature])
+        self._seen.append(Seen(here, here - steps, answer.deviation / loss.curvature))
         there = self._whitening.basis.matrix.T @ self.phi
-        self._answers.append(Answer(there, answer.mean, answer.deviation, axes))
+        self.answers.append(Answer(there, answer.mean[start:], answer.deviation, axes))
         self.asked.append(self._kept.count)
-        noise = noise_of(self._seen)
+        noise, reached = noise_of(self._seen), root(self._seen)
         prior = self._prior.moved(axes.T)
-        shrunk = prior.shrunk(root(self._seen), noise + self._sampling)
-        step = nearest(bounded_step(axes.T @ self.phi, shrunk.mean), self._ordered @ axes)
-        self.phi = axes @ step
-        self.groups = {group.name: float(size) for group, size in zip(self._terms.groups, shrunk.sizes, strict=True)}
+        found = prior.shrunk(reached[start:], noise + loss.sampling)
+        moved = bounded_step(here, np.concatenate([reached[:start], found.mean]), loss.longest_step)
+        step = nearest(moved[start:], self._ordered @ axes)
+        self.baseline, self.phi = moved[:start], axes @ step
+        self.groups = {group.name: float(size) for group, size in zip(self._terms.groups, found.sizes, strict=True)}
         if left:
-            later = (answer.deviation / CURVATURE) ** 2 / self._kept.count / left
-            kept = worth_keeping(shrunk.prior, prior.columns, Outlook(noise, later, self._sampling))
+            later = (answer.deviation / loss.curvature) ** 2 / self._kept.count / left
+            kept = worth_keeping(found.prior, prior.columns, Outlook(noise, later, loss.sampling))
             if kept.shape[1] < self._kept.count:
                 self._kept = self._kept.narrowed(kept)
-                self._seen = narrowed_answers(self._seen, kept)
+                self._seen = narrowed_answers(self._seen, kept, start)
                 self.phi = self._kept.axes @ nearest(kept.T @ step, self._ordered @ self._kept.axes)
+
+    @property
+    def _point(self) -> Vector:
+        return np.concatenate([self.baseline, self.phi])
 
     @property
     def theta(self) -> Vector:
         """The weights of the terms, (d,)."""
         return np.asarray(self._whitening.basis.matrix.T @ self.phi)
 
-    def covariance(self) -> Matrix | None:
+    def covariance(self, released: Released) -> Matrix | None:
         """Of the errors of the weights, (d, d); None without an answer. `PrivateAdditive` says what it is."""
-        if not self._answers:
-            return None
-        basis = self._whitening.basis.matrix
-        clip = float(clip_of(self._clip, self._whitening.size))
-        released = Released(self._oracle.schema, self._moments, basis, clip, self._terms.feature_map)
-        return errors_of_weights(basis.T @ self.phi, self._answers, released)
+        return errors_of_weights(self.theta, self.answers, released).covariance if self.answers else None
 
 
-def _first(prior: Prior, moments: Moments, whitening: Whitening) -> Vector:
-    """Weights from the moments alone, shrunk: they minimise the loss's second-order expansion at zero."""
-    basis = whitening.basis.matrix
-    phi = 2.0 * (basis @ moments.edge_sum) / moments.rows
-    noise = (2.0 * moments.edge_noise / moments.rows) ** 2 * (basis @ basis.T) + 4.0 / moments.rows * np.eye(moments.d)
+def shrunk_first(prior: Prior, phi: Vector, noise: Matrix) -> tuple[Vector, float]:
+    """Weights from the moments alone, (d,), shrunk, and what they explain of a variance, both without noise's part.
+
+    noise: (d, d), the covariance N of phi's errors. With s = K phi the squared length of phi without errors less that
+    of its distance from s is on average 2 s . phi - |s|^2 - 2 trace(K N).
+    """
     factor = np.linalg.cholesky(noise)
     # In these coordinates the noise has variance 1 in every direction.
-    shrunk = prior.moved(np.linalg.inv(factor)).shrunk(np.linalg.solve(factor, phi), 1.0)
-    return np.asarray(factor @ shrunk.mean)
+    found = prior.moved(np.linalg.inv(factor)).shrunk(np.linalg.solve(factor, phi), 1.0)
+    shrunk = np.asarray(factor @ found.mean)
+    gain = np.linalg.solve(found.prior + np.eye(len(phi)), found.prior).T
+    explained = float(2.0 * shrunk @ phi - shrunk @ shrunk - 2.0 * np.trace(factor @ gain @ factor.T))
+    return shrunk, explained

@@ -4,49 +4,44 @@ With theta* the minimiser over the population, H the mean curvature, e the sampl
 
     answer_t = U_t U_t^T P (H (theta_t - theta*) + e) + noise of a known size,
 
-U_t the directions that the answer was about. With theta* ~ N(0, `PRIOR_DEVIATION`^2 I) its posterior is normal (Bishop,
-Pattern Recognition and Machine Learning, 2006, section 2.3.3); the result is its second moment around the stated
-weights.
+U_t the directions that the answer was about. With theta* ~ N(0, prior^2 I) its posterior is normal (Bishop, Pattern
+Recognition and Machine Learning, 2006, section 2.3.3); the result is its second moment around the stated weights.
 
 H and the sampling covariance are estimated from rows made with the released moments, and what this leaves unknown is
 drawn `_DRAWS` times, with a fixed seed. More: docs/explanation/proofs.md, "Errors of weights".
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.estimators.curvatures import Curvatures, OfLogOdds
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.numbers.processors import one_blas_thread
-from dpcore.rados.distribution import Moments
+from dpcore.rados.distribution import Moments, NumberMoments
 from dpcore.records.feature_map import Column, FeatureMap
 from dpcore.records.schema import Schema
 
-PRIOR_DEVIATION = 5.0
-"""Of a weight, in units of the score: wide, as five units change odds by a factor of 150."""
-
 MEASURABLE = 0.5
 """A value is measurable if the answers left less than this share of its prior deviation."""
-
-_SEPARATED = 6.0
-"""Scores with this standard deviation decide nearly every label: the size of the weights is then not determined."""
 
 _DRAWS, _UNUSED = 16, 4
 _BASE_ROWS, _LEVEL_ROWS, _MOST_LEVEL_ROWS = 3000, 200, 12_000
 _CORRELATION = 0.3
 """Prior deviation of a correlation between two columns."""
-_CURVATURE, _CURVATURE_OF_COLUMN = 0.25, 0.5
-"""Standard deviations of the logarithm of curvature over its estimate: of all columns alike, and of each."""
-_WIDENED = 1.35
-"""Variances count so many times: on made tables without categories 93 of 100 bands held without it
-(tests/statistical/test_curve_bands.py)."""
 _BENDING = 0.1
 """Squared error of an answer's linear model, for each coordinate, per squared distance from the stated weights."""
 _LEAST_SHARE = 1e-9
-_LARGEST_SCORE = 40.0
+_MOST_ERROR = 0.3
+"""Relative, of the variance of a column that is a number."""
+_SURELY = 2.0
+_LEAST_ALONE = 0.003
+"""Of a column's variance that others do not explain."""
+_LEAST_VARIANCE = 1e-3
+"""Of a column, whose values are between -1 and 1."""
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -68,35 +63,54 @@ class Released:
     """What is known beside the answers."""
 
     schema: Schema
-    moments: Moments
+    moments: Moments | NumberMoments
     basis: Matrix
     """P."""
     clip: float
-    """C of all directions."""
+    """C of all directions, of the logistic loss."""
     feature_map: FeatureMap | None = None
+    loss: Curvatures | None = None
+    """Another loss, which has a clip of its own."""
+
+    @property
+    def curvatures(self) -> Curvatures:
+        """Those of the loss."""
+        return self.loss or OfLogOdds(self.clip)
 
 
-def errors_of_weights(theta: Vector, answers: Sequence[Answer], released: Released) -> Matrix:
-    """The second moment of theta - theta*, (d, d), symmetric; see the module's docstring. answers: at least one."""
+@dataclass(frozen=True, eq=False)
+class Errors:
+    """The second moments of theta - theta*, (d, d), symmetric."""
+
+    covariance: Matrix
+    """For noise, the choice of the rows, clipping and shrinkage."""
+    sampling: Matrix
+    """For the choice of the rows alone, of the same loss without clipping: rather too little than too much, because
+    columns count as varying by `_SURELY` deviations of the noise more than they seem to."""
+
+
+def errors_of_weights(theta: Vector, answers: Sequence[Answer], released: Released) -> Errors:
+    """The errors of weights; see the module's docstring. answers: at least one."""
     # The matrices are so small that the threads of BLAS, which spin, take far longer than one.
     with one_blas_thread():
         return _errors(theta, answers, released)
 
 
-def _errors(theta: Vector, answers: Sequence[Answer], released: Released) -> Matrix:
+def _errors(theta: Vector, answers: Sequence[Answer], released: Released) -> Errors:
     random = np.random.default_rng(0)
     columns = _Columns.of(released)
     d, products = len(theta), columns.products
     variance = float(theta @ products @ theta - (products[-1] @ theta) ** 2)
-    if variance > _SEPARATED**2:
-        return (2.0 * PRIOR_DEVIATION) ** 2 * np.eye(d)
+    loss = released.curvatures
+    if variance > loss.separated**2:
+        return Errors((2.0 * loss.prior) ** 2 * np.eye(d), (2.0 * loss.prior) ** 2 * np.eye(d))
     rows = _MadeRows.of(columns, released, random)
-    seen = _Seen.of(theta, answers, released.basis)
+    seen = _Seen.of(theta, answers, released)
     here = rows.curvature(theta)
     mean, root, total = theta, np.zeros((d, d)), np.zeros((d, d))
     for draw in range(_DRAWS):
         other = mean + root @ random.normal(size=d)
-        factors = np.exp(_CURVATURE * random.normal() + _CURVATURE_OF_COLUMN * random.normal(size=d))
+        factors = np.exp(loss.unknown[0] * random.normal() + loss.unknown[1] * random.normal(size=d))
         factors *= np.maximum(1.0 + columns.count_errors * random.normal(size=d), 0.1)
         path = [(here, theta), *((rows.curvature(at), at) for at in ((theta + other) / 2.0, other))]
         hessian = np.mean([found.hessian(products, factors, at) for found, at in path], axis=0)
@@ -105,9 +119,18 @@ def _errors(theta: Vector, answers: Sequence[Answer], released: Released) -> Mat
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         if draw >= _UNUSED:
             total += root @ root.T + np.outer(theta - mean, theta - mean)
-    total *= _WIDENED / (_DRAWS - _UNUSED)
+    total *= loss.widened / (_DRAWS - _UNUSED)
     # Rounding could leave a direction without any error, and others factor the matrix.
-    return np.asarray(total + _LEAST_SHARE * float(np.trace(total)) / d * np.eye(d))
+    total += _LEAST_SHARE * float(np.trace(total)) / d * np.eye(d)
+    return Errors(total, _sampling(theta, rows, products, released.moments))
+
+
+def _sampling(theta: Vector, rows: "_MadeRows", products: Matrix, moments: Moments | NumberMoments) -> Matrix:
+    """See `Errors.sampling`."""
+    wider = products + _SURELY * np.diag(np.diag(moments.product_noise)) / moments.rows
+    whole = replace(rows, lengths=np.zeros(len(rows.lengths))).curvature(theta)
+    inverse = np.linalg.pinv(whole.hessian(wider, np.ones(len(theta)), theta), hermitian=True)
+    return np.asarray(inverse @ whole.sampling(wider) @ inverse / moments.rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,11 +141,14 @@ class _Seen:
     answers: tuple[Answer, ...]
     squared_steps: tuple[float, ...]
     """|phi_t - phi|^2, from the stated weights to where each was asked."""
+    prior: float
+    """The deviation of each of theta*."""
 
     @classmethod
-    def of(cls, theta: Vector, answers: Sequence[Answer], basis: Matrix) -> Self:
-        steps = (np.linalg.solve(basis.T, one.theta - theta) for one in answers)
-        return cls(basis, tuple(answers), tuple(float(step @ step) for step in steps))
+    def of(cls, theta: Vector, answers: Sequence[Answer], released: Released) -> Self:
+        steps = (np.linalg.solve(released.basis.T, one.theta - theta) for one in answers)
+        squares = tuple(float(step @ step) for step in steps)
+        return cls(released.basis, tuple(answers), squares, released.curvatures.prior)
 
     def posterior(self, hessian: Matrix, sampling: Matrix) -> tuple[Vector, Matrix]:
         """The mean (d,) and covariance (d, d) of theta*. sampling: (d, d), of the error of a mean over the rows."""
@@ -136,7 +162,7 @@ class _Seen:
             information += projected
             weighted += projected @ (pulled @ one.theta - one.mean)
         noise = np.linalg.inv(information)
-        prior = PRIOR_DEVIATION**2
+        prior = self.prior**2
         spread = prior * pulled @ pulled.T + self.basis @ sampling @ self.basis.T + noise
         gain = np.linalg.solve(spread, prior * pulled).T
         left = prior * (np.eye(d) - gain @ pulled)
@@ -200,7 +226,39 @@ class _Columns:
         ]
         levels = [places[each] for each in categories]
         products, errors = _cleaned(released.moments, levels)
-        return cls(schema, places, tuple(categories), products / m, errors)
+        found = cls(schema, places, tuple(categories), products / m, errors)
+        return found.centred(released.moments) if released.loss and not released.feature_map else found
+
+    def centred(self, moments: Moments | NumberMoments) -> Self:
+        """With covariances in which no column is lost in the noise, and none is quite a combination of others.
+
+        A flag is 1 or -1, and a level 1 or 0: their means tell their variances. Others are shrunk as by `_cleaned`.
+        """
+        m, last = moments.rows, len(self.products) - 1
+        noise = moments.product_noise[:last, :last] / m
+        means, reals = moments.product_sum[-1, :last] / m, {each.name for each in self.schema.numbers}
+        levels = {int(place) for each in self.categories for place in each}
+        is_number = np.array([name in reals for name in self.schema.coordinates[:last]], dtype=np.bool_)
+        is_level = np.array([place in levels for place in range(last)], dtype=np.bool_)
+        means = np.where(is_level, np.diag(self.products)[:last], means)
+        together = moments.product_sum[:last, :last] / m - np.outer(means, means)
+        least = np.maximum(np.diag(noise), _LEAST_VARIANCE)
+        known = np.where(is_level, means * (1.0 - means), 1.0 - means**2)
+        variances = np.where(is_number, np.maximum(np.diag(together), least), np.maximum(known, _LEAST_VARIANCE))
+        expected = _CORRELATION**2 * np.outer(variances, variances)
+        together = together * expected / (expected + np.square(noise))
+        for each in self.categories:
+            together[np.ix_(each, each)] = -np.outer(means[each], means[each])
+        roots = np.sqrt(variances)
+        correlations = together / np.outer(roots, roots)
+        np.fill_diagonal(correlations, 1.0)
+        values, vectors = np.linalg.eigh(correlations)
+        raised = (vectors * np.maximum(values, _LEAST_ALONE)) @ vectors.T
+        products, errors = np.ones_like(self.products), self.count_errors.copy()
+        products[:last, :last] = roots[:, np.newaxis] * raised * roots + np.outer(means, means)
+        products[-1, :last] = products[:last, -1] = means
+        errors[:last] = np.where(is_number, np.minimum(np.diag(noise) / variances, _MOST_ERROR), errors[:last])
+        return replace(self, products=products, count_errors=errors)
 
     @property
     def singles(self) -> list[int]:
@@ -217,7 +275,7 @@ class _Columns:
         return np.asarray(self.products[place, at] / self.products[place, place])
 
 
-def _cleaned(moments: Moments, categories: Sequence[NDArray[np.intp]]) -> tuple[Matrix, Vector]:
+def _cleaned(moments: Moments | NumberMoments, categories: Sequence[NDArray[np.intp]]) -> tuple[Matrix, Vector]:
     """The sums of products, shrunk towards independent columns, and relative errors of the counts of levels, (d,)."""
     m, sums, noise = moments.rows, moments.product_sum.copy(), np.maximum(moments.product_noise, _LEAST_SHARE)
     errors = np.zeros(moments.d)
@@ -253,8 +311,9 @@ class _MadeRows:
     """(n, d), by which rows count for a coordinate."""
     shares: Vector
     """(n,), by which they count for all."""
-    most: Vector
-    """(n,), the clipped weight."""
+    lengths: Vector
+    """(n,), |z|."""
+    loss: Curvatures
 
     @classmethod
     def of(cls, columns: _Columns, released: Released, random: np.random.Generator) -> Self:
@@ -276,20 +335,15 @@ class _MadeRows:
             mapped,
             weights / np.maximum(weights.sum(axis=0), _TINY),
             shares / shares.sum(),
-            released.clip / np.maximum(lengths, _TINY),
+            lengths,
+            released.curvatures,
         )
 
     def curvature(self, theta: Vector) -> _Curvature:
         """At theta, with labels as likely as its scores say."""
-        scores = np.clip(self.mapped @ theta, -_LARGEST_SCORE, _LARGEST_SCORE)
-        positive = 1.0 / (1.0 + np.exp(-scores))
-        curved, squares = np.zeros(len(scores)), np.zeros(len(scores))
-        for chance in (positive, 1.0 - positive):
-            # A row's weight is the chance of the other label.
-            weight = 1.0 - chance
-            curved += chance * np.where(weight < self.most, weight * chance, 0.0)
-            squares += chance * np.square(np.minimum(weight, self.most))
-        along = float(self.shares @ (curved * np.square(scores)))
+        scores = self.mapped @ theta
+        curved, squares = self.loss.of(scores, self.lengths)
+        along = float("inf") if not self.loss.by_score else float(self.shares @ (curved * np.square(scores)))
         return _Curvature(curved @ self.weights, squares @ self.weights, along)
 
 

@@ -10,11 +10,15 @@ form (Prentice and Gloeckler, Biometrics 34, 1978).
    as in dpcore.estimators.private_newton. The curvature is about the share of records with an event along z, and u^2
    times the share with an event in interval j along alpha_j / u.
 
-Clipped gradients are zero at another point than unclipped ones: `clip` trades that against noise.
+4. The covariance of the weights follows from all gradients (dpcore.estimators.errors_of_weights).
+
+Records with a long z count less (dpcore.queries.hazard_gradient). That moves no weight if hazards are proportional and
+their logarithms lines in the columns. Where they are no lines, a long column's weight is that of its bulk: `_STRETCH`
+widens its error by how much less its furthest rows count.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import ClassVar, Protocol, Self
@@ -24,22 +28,36 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from dpcore.errors import ConfigurationError, DataError, OracleRefusedError, PlanError
+from dpcore.estimators.curvatures import OfHazards
+from dpcore.estimators.errors_of_weights import Answer, Errors, Released, errors_of_weights
 from dpcore.estimators.hazard_scores import survival
 from dpcore.estimators.oracle import WHOLE, Asked, GradientEstimate, check_left
 from dpcore.estimators.private_newton import roomy_norm
-from dpcore.estimators.whitened_rounds import Seen, Whitening, bounded_step, clip_of, root
+from dpcore.estimators.whitened_rounds import Seen, Whitening, bounded_step, clip_of, root, wider_clip
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.predicates.expressions import And, LabelAbove, LabelIs, Not, Predicate
 from dpcore.rados.distribution import NumberMoments
 from dpcore.records.clipping import Basis
+from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import EventTime, event_time
 from dpcore.statistics.accuracy import Estimates
 
 _SHARE_OF_CURVATURE = 0.8
 """Of the curvature without covariates: records of high hazards leave first, and clipped ones count less."""
 
-_LEAST_EVENTS = 5.0
-"""Events that an interval counts as at least, for its curvature."""
+_CURVATURE_SPREAD = 0.5
+"""Measured on rotterdam, flchain and prostate survival: with 1, ratios err up to half as much again."""
+
+_STRETCH = 0.5
+"""The deviation of a weight over itself, for each part by which a column's furthest rows count less than others."""
+_LEAST_VARIANCE = 1e-3
+"""Of a coordinate: noise may hide it."""
+
+_WIDEST = Fraction(16)
+"""C that is not chosen wider: queries are refused from 22 on (dpcore.queries.hazard_gradient)."""
+
+_LEAST_EVENTS = 0.3
+"""The events of an interval over those of the mean one, at least, for its curvature: noise may hide them."""
 
 _HAZARDS = (1e-3, 0.9)
 """Bounds on an interval's hazard at the start."""
@@ -57,14 +75,26 @@ class EventTimeOracle(Asked, Protocol):
         """As of `StatisticOracle`."""
         ...
 
-    def number_moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> NumberMoments:
-        """Moments whose t is 1 for an event within the horizon, and else -1."""
+    def number_moments(
+        self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None, feature_map: FeatureMap | None = None
+    ) -> NumberMoments:
+        """Moments whose t is 1 for an event within the horizon, and else -1. feature_map: as in `MomentsOracle`."""
         ...
 
     def hazard_gradient(
-        self, theta: Vector, *, clip: Fraction, interval_weight: int, part: Fraction = WHOLE, basis: Basis | None = None
+        self,
+        theta: Vector,
+        *,
+        clip: Fraction,
+        interval_weight: int,
+        part: Fraction = WHOLE,
+        basis: Basis | None = None,
+        feature_map: FeatureMap | None = None,
     ) -> GradientEstimate:
-        """The mean (J + d,) of clipped gradients at theta (J + d,): dpcore.queries.hazard_gradient."""
+        """The mean (J + d,) of clipped gradients at theta (J + d,): dpcore.queries.hazard_gradient.
+
+        feature_map: as in `GradientOracle`; z is then of the mapped record.
+        """
         ...
 
 
@@ -76,6 +106,8 @@ class Hazards:
     """(J,), alpha: of a record whose coordinates are zero."""
     theta: Vector
     """(d,), that of the bias zero."""
+    errors: Errors | None
+    """Those of theta, and of the baseline's level in place of the bias; None without a bias or a gradient."""
     rounds: int
     """How many gradients were used."""
     refusal: str | None
@@ -87,11 +119,13 @@ class ProportionalHazards(BaseEstimator):  # type: ignore[misc]  # untyped base
 
     - rounds: of gradients, at least 1. cells_part, moments_part: parts of the budget's squared mu for the cells and the
       moments; the gradients share the rest equally.
-    - clip: C over the root mean square of |z| and the root of twice the share of events.
+    - clip: C over the root mean square of |z| and the root of twice the share of events, in the first round. Later ones
+      have a wider clip if the noise of all is then below the sampling error.
     - norm_bound: the clipping norm R of the moments; None is `roomy_norm` of the schema.
 
-    After `fit_queries`: `theta_` (d,) over the schema's coordinates; `log_hazards_` (J,); `borders_` (J,);
-    `rounds_done_`; `warning_`, why there were fewer, else None.
+    After `fit_queries`: `theta_` (d,) over the schema's coordinates; `covariance_` (d, d) of its errors and
+    `sampling_` (d, d), the part of the choice of the rows, None without a bias or a gradient; `log_hazards_` (J,);
+    `borders_` (J,); `rounds_done_`; `warning_`, why there were fewer, else None.
     """
 
     event_times: ClassVar[bool] = True
@@ -124,6 +158,8 @@ class ProportionalHazards(BaseEstimator):  # type: ignore[misc]  # untyped base
         label = event_time(oracle.schema.label, "proportional hazards")
         learned = self._learn(oracle, label)
         self.theta_, self.log_hazards_, self.borders_ = learned.theta, learned.log_hazards, np.array(label.borders)
+        self.covariance_ = None if learned.errors is None else learned.errors.covariance
+        self.sampling_ = None if learned.errors is None else learned.errors.sampling
         self.rounds_done_, self.warning_ = 2 + learned.rounds, None
         if learned.refusal is not None:
             self.warning_ = f"received {self.rounds_done_} of {2 + self.rounds} releases: {learned.refusal}"
@@ -141,44 +177,19 @@ class ProportionalHazards(BaseEstimator):  # type: ignore[misc]  # untyped base
         return survival(self.log_hazards_, scores)
 
     def _learn(self, oracle: EventTimeOracle, label: EventTime) -> Hazards:
-        intervals = len(label.borders)
-        cells = oracle.statistic(cell_predicates(label.borders), part=_part(self.cells_part))
-        shares, at_risk = _events(cells.values, intervals)
-        rate = float(shares.sum())
-        if rate * cells.rows <= 2.0 * np.sqrt(intervals) * cells.deviation * cells.rows or (at_risk <= 0.0).any():
-            raise DataError(
-                "events cannot be told from the noise in these intervals: ask with a larger epsilon, or a schema with "
-                "fewer intervals or an earlier horizon"
-            )
+        baseline = Baseline.asked(oracle, label, _part(self.cells_part))
         norm_bound = self.norm_bound or roomy_norm(oracle.schema)
         moments = oracle.number_moments(part=_part(self.moments_part), norm_bound=norm_bound)
-        whitening = Whitening.of(moments, 0.8)
-        basis = _centred(whitening.basis, bias=oracle.schema.bias)
-        clip = clip_of(self.clip * float(np.sqrt(min(1.0, 2.0 * rate))), whitening.size)
-        weight = max(1, round(float(np.sqrt(intervals))))
-        of_intervals = weight**2 * np.maximum(shares, _LEAST_EVENTS / cells.rows)
-        curvature = np.concatenate([of_intervals, np.full(oracle.schema.d, rate)]) * _SHARE_OF_CURVATURE
-        hazards = np.clip(shares / at_risk, *_HAZARDS)
-        phi = np.concatenate(
-            [np.log(-np.log1p(-hazards)) / weight, _start(moments, basis, rate, bias=oracle.schema.bias)]
-        )
-        seen: list[Seen] = []
-        refusal = None
+        rounds = _Rounds(oracle, moments, baseline, self.clip, self.rounds)
         part = (1 - _part(self.cells_part) - _part(self.moments_part)) / self.rounds
+        refusal = None
         for _ in range(self.rounds):
             try:
-                answer = oracle.hazard_gradient(phi, clip=clip, interval_weight=weight, part=part, basis=basis)
+                rounds.ask(part)
             except (OracleRefusedError, PlanError) as error:
                 refusal = str(error)
                 break
-            noise = answer.deviation / (rate * _SHARE_OF_CURVATURE)
-            seen.append(Seen(phi, phi - answer.mean / curvature, noise))
-            phi = bounded_step(phi, root(seen))
-        theta = np.asarray(basis.matrix.T @ phi[intervals:])
-        log_hazards = phi[:intervals] * weight
-        if oracle.schema.bias:
-            log_hazards, theta[-1] = log_hazards + theta[-1], 0.0
-        return Hazards(log_hazards, theta, len(seen), refusal)
+        return rounds.learned(refusal)
 
     def _check(self) -> None:
         if not (isinstance(self.rounds, int | np.integer) and self.rounds >= 1):
@@ -200,10 +211,136 @@ class ProportionalHazards(BaseEstimator):  # type: ignore[misc]  # untyped base
         return hasattr(self, "theta_")
 
 
-def _start(moments: NumberMoments, basis: Basis, rate: float, *, bias: bool) -> Vector:
-    """One step from zero along z, (d,): the mean of z over the events, as if all records were at risk alike."""
-    if not bias:
-        return np.zeros(basis.d)
+@dataclass(frozen=True, eq=False)
+class Baseline:
+    """What the cells of a life table say of the intervals."""
+
+    rate: float
+    """The share of records with an event within the horizon."""
+    weight: int
+    """u."""
+    start: Vector
+    """(J,), alpha / u without covariates."""
+    curvatures: Vector
+    """(J,), along alpha / u."""
+    shares: Vector
+    """(J,), of records that had the event in each interval."""
+    at_risk: Vector
+    """(J,), of records that were at risk in it, half of those censored."""
+
+    @classmethod
+    def asked(cls, oracle: EventTimeOracle, label: EventTime, part: Fraction) -> Self:
+        """By one query. Raises DataError if no event can be told from the noise, and what the oracle raises."""
+        intervals = len(label.borders)
+        cells = oracle.statistic(cell_predicates(label.borders), part=part)
+        shares, at_risk = _events(cells.values, intervals)
+        rate = float(shares.sum())
+        if rate * cells.rows <= 2.0 * np.sqrt(intervals) * cells.deviation * cells.rows or (at_risk <= 0.0).any():
+            raise DataError(
+                "events cannot be told from the noise in these intervals: ask with a larger epsilon, or a schema with "
+                "fewer intervals or an earlier horizon"
+            )
+        weight = max(1, round(float(np.sqrt(intervals))))
+        of_intervals = weight**2 * np.maximum(shares, _LEAST_EVENTS * rate / intervals)
+        hazards = np.clip(shares / at_risk, *_HAZARDS)
+        start = np.log(-np.log1p(-hazards)) / weight
+        return cls(rate, weight, start, of_intervals * _SHARE_OF_CURVATURE, np.maximum(shares, 0.0), at_risk)
+
+    @property
+    def curvature(self) -> float:
+        """Along z."""
+        return self.rate * _SHARE_OF_CURVATURE
+
+    @property
+    def clip(self) -> float:
+        """The size of a record's residuals: the root of twice the share of events, at most 1."""
+        return float(np.sqrt(min(1.0, 2.0 * self.rate)))
+
+
+class _Rounds:
+    """Gradients at one point after the other. clip: over the usual one, at first."""
+
+    def __init__(
+        self, oracle: EventTimeOracle, moments: NumberMoments, baseline: Baseline, clip: float, planned: int
+    ) -> None:
+        self._oracle, self._moments, self._baseline, self._planned = oracle, moments, baseline, planned
+        self._bias, self._intervals = oracle.schema.bias, len(baseline.start)
+        whitening = Whitening.of(moments, 0.8)
+        self._constant = constant_direction(whitening.basis) if self._bias else np.zeros(moments.d)
+        self._basis = _centred(whitening.basis, self._constant)
+        self.clip = clip_of(clip * baseline.clip, whitening.size)
+        self._curvature = np.concatenate([baseline.curvatures, np.full(moments.d, baseline.curvature)])
+        start = first_step(moments, self._basis, baseline.rate) if self._bias else np.zeros(moments.d)
+        self.phi: Vector = np.concatenate([baseline.start, start])
+        self.seen: list[Seen] = []
+        self._answers: list[Answer] = []
+
+    def ask(self, part: Fraction) -> None:
+        """One round. Raises OracleRefusedError, PlanError."""
+        answer = self._oracle.hazard_gradient(
+            self.phi, clip=self.clip, interval_weight=self._baseline.weight, part=part, basis=self._basis
+        )
+        noise = answer.deviation / self._baseline.curvature
+        self.seen.append(Seen(self.phi, self.phi - answer.mean / self._curvature, noise))
+        self._answers.append(self._of_level(answer))
+        self.phi = bounded_step(self.phi, root(self.seen, _CURVATURE_SPREAD))
+        if len(self.seen) == 1:
+            wider = wider_clip(1.0 / np.sqrt(self._baseline.rate * self._moments.rows), noise / np.sqrt(self._planned))
+            self.clip = max(self.clip, min(self.clip * wider, _WIDEST))
+
+    def learned(self, refusal: str | None) -> Hazards:
+        """After all rounds."""
+        theta = np.asarray(self._basis.matrix.T @ self.phi[self._intervals :])
+        log_hazards = self.phi[: self._intervals] * self._baseline.weight
+        if self._bias:
+            log_hazards, theta[-1] = log_hazards + theta[-1], 0.0
+        return Hazards(log_hazards, theta, self._errors(theta, log_hazards), len(self.seen), refusal)
+
+    def _of_level(self, answer: GradientEstimate) -> Answer:
+        """The answer in the basis of `_with_level`: the sum over all intervals is the derivative in the level."""
+        of_z, of_intervals = answer.mean[self._intervals :], answer.mean[: self._intervals]
+        mean = (
+            of_z
+            - self._constant * float(self._constant @ of_z)
+            + self._constant * (of_intervals.sum() / self._baseline.weight)
+        )
+        theta = np.asarray(self._basis.matrix.T @ self.phi[self._intervals :])
+        theta[-1] += self._level(self.phi[: self._intervals] * self._baseline.weight)
+        noise = answer.deviation * max(1.0, float(np.sqrt(self._intervals)) / self._baseline.weight)
+        return Answer(theta, mean, noise, np.eye(len(theta)))
+
+    def _level(self, log_hazards: Vector) -> float:
+        """The mean over events."""
+        return float(self._baseline.shares @ log_hazards) / float(self._baseline.shares.sum())
+
+    def _errors(self, theta: Vector, log_hazards: Vector) -> Errors | None:
+        if not (self._answers and self._bias):
+            return None
+        level, with_level = self._level(log_hazards), self._basis.matrix.copy()
+        with_level[:, -1] += self._constant
+        loss = OfHazards(float(self.clip), self._baseline.weight, log_hazards - level, self._baseline.at_risk)
+        released = Released(self._oracle.schema, self._moments, with_level, float(self.clip), loss=loss)
+        stated = np.append(theta[:-1], level)
+        found = errors_of_weights(stated, self._answers, released)
+        return replace(found, covariance=found.covariance + np.diag(np.square(self._stretched() * stated)))
+
+    def _stretched(self) -> Vector:
+        """The deviation of each weight that is added, over the weight, (d,)."""
+        means = self._moments.product_sum[-1] / self._moments.rows
+        squares = np.diag(self._moments.product_sum) / self._moments.rows
+        variances = np.maximum(squares - np.square(means), _LEAST_VARIANCE)
+        furthest = np.square(1.0 + np.abs(means)) / variances
+        others = self._baseline.weight**2 + float(self._moments.d) - 2.0
+        found: Vector = _STRETCH * (1.0 - np.sqrt((others + 1.0) / (others + np.maximum(furthest, 1.0))))
+        found[-1] = 0.0
+        return found
+
+
+def first_step(moments: NumberMoments, basis: Basis, rate: float) -> Vector:
+    """One step from zero along z, (d,): the mean of z over the events, as if all records were at risk alike.
+
+    moments: with a bias.
+    """
     # t is 1 at an event and else -1; the products with the bias are the sums of all records.
     of_events = (moments.label_sum + moments.product_sum[-1]) / 2.0
     start: Vector = basis.matrix @ of_events / (rate * moments.rows)
@@ -230,11 +367,14 @@ def _events(cells: Vector, intervals: int) -> tuple[Vector, Vector]:
     return events, later + cells[-1] - censored / 2.0
 
 
-def _centred(basis: Basis, *, bias: bool) -> Basis:
-    """The basis without the direction in which all records are alike: records z then have mean zero."""
-    if not bias:
-        return basis
+def _centred(basis: Basis, constant: Vector) -> Basis:
+    """The basis without this direction: records z then have mean zero."""
+    return Basis.of(basis.matrix - np.outer(constant, constant @ basis.matrix)) if constant.any() else basis
+
+
+def constant_direction(basis: Basis) -> Vector:
+    """The direction of length 1, (d,), along which all records z = P x with a bias have the same coordinate."""
     # c . z = 1 for every record, and E z = c where E z z^T = I.
     constant = np.linalg.solve(basis.matrix.T, np.eye(basis.d)[-1])
-    constant /= np.linalg.norm(constant)
-    return Basis.of(basis.matrix - np.outer(constant, constant @ basis.matrix))
+    found: Vector = constant / np.linalg.norm(constant)
+    return found

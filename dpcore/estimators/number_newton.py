@@ -24,9 +24,11 @@ import numpy as np
 
 from dpcore.accounting.noise_shares import PRODUCT_WEIGHT
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
+from dpcore.estimators.curvatures import Curvatures, OfCounts, OfNumbers
+from dpcore.estimators.errors_of_weights import Answer, Errors, Released, errors_of_weights
 from dpcore.estimators.least_squares import USUAL_SHRINKAGE, residuals, solve
 from dpcore.estimators.oracle import GradientEstimate, NumberOracle
-from dpcore.estimators.whitened_rounds import Seen, Whitening, bounded_step, clip_of, root
+from dpcore.estimators.whitened_rounds import Seen, Whitening, bounded_step, clip_of, root, wider_clip
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.rados.distribution import NumberMoments
 from dpcore.records.features import Count, measured
@@ -35,7 +37,7 @@ from dpcore.records.losses import LossName
 WIDEST = 6.0
 """The clip of the last round, of counts with an exposure, or that of the others if it is wider."""
 
-_CURVATURE_OF_COUNTS = 1.4
+CURVATURE_OF_COUNTS = 1.4
 """Of a record in a whitened direction, over the mean of the label: exp bends upwards."""
 
 _HIDDEN = 0.5
@@ -54,7 +56,7 @@ _LEAST_VARIANCE = 1e-9
 _LEAST_SHARE = 1e-3
 """The least mean of a count over its upper bound: noise may hide it."""
 
-_LONGEST_STEP_OF_COUNTS = 1.0
+LONGEST_STEP_OF_COUNTS = 1.0
 """In whitened units: exp(theta . x) is no line."""
 
 _LARGEST_VARIANCE = 1.0
@@ -75,6 +77,8 @@ class Learned:
     """Of these least squares."""
     refusal: str | None
     """Why there were fewer rounds than planned."""
+    errors: Errors | None
+    """Those of theta; None without a gradient."""
 
 
 @dataclass(frozen=True)
@@ -119,12 +123,13 @@ def learn(oracle: NumberOracle, settings: NumberSettings, norm_bound: Fraction |
     variance, r2 = residuals(moments, start)
     residual = float(np.sqrt(shown_variance(moments, start)))
     if isinstance(label, Count):
-        learned, rounds, refusal = _Counts(oracle, settings, moments, label).learn(start, residual)
-    else:
-        rounds_of = _Rounds(oracle, settings, moments, "squared", residual, 1.0)
-        learned, refusal = rounds_of.theta(start, settings.rounds - 1)
-        rounds = len(rounds_of.seen)
-    return Learned(learned, rounds, variance, r2, refusal)
+        counts = CountMoments(moments, label)
+        theta, errors, rounds, refusal = _learn_counts(oracle, settings, counts, start, residual, variance)
+        return Learned(theta, rounds, variance, r2, refusal, errors)
+    rounds_of = _Rounds(oracle, settings, moments, "squared", residual, 1.0)
+    theta, refusal = rounds_of.theta(start, settings.rounds - 1)
+    errors = rounds_of.errors(theta, OfNumbers(float(rounds_of.clip), variance))
+    return Learned(theta, len(rounds_of.seen), variance, r2, refusal, errors)
 
 
 def shown_variance(moments: NumberMoments, theta: Vector) -> float:
@@ -156,12 +161,13 @@ class _Rounds:
         residual: float,
         curvature: float,
     ) -> None:
-        self._oracle, self._loss, self._curvature = oracle, loss, curvature
+        self._oracle, self._moments, self._loss, self._curvature = oracle, moments, loss, curvature
         self.whitening = Whitening.of(moments, settings.shrinkage)
-        self.relative_clip = settings.clip_for(moments)
-        self.clip = clip_of(self.relative_clip * residual, self.whitening.size)
+        self.clip = clip_of(settings.clip_for(moments) * residual, self.whitening.size)
         self.part = (1 - settings.moments_part) / (settings.rounds - 1)
+        self._residual, self._planned = residual, settings.rounds - 1
         self.seen: list[Seen] = []
+        self._answers: list[Answer] = []
 
     def theta(
         self, start: Vector, rounds: int, step: Callable[[Vector, Vector], Vector] = bounded_step
@@ -175,53 +181,105 @@ class _Rounds:
             except (OracleRefusedError, PlanError) as error:
                 return basis.T @ phi, str(error)
             self.seen.append(Seen(phi, phi - answer.mean / self._curvature, answer.deviation / self._curvature))
+            self._answers.append(Answer(basis.T @ phi, answer.mean, answer.deviation, np.eye(len(phi))))
             phi = step(phi, root(self.seen))
+            if len(self.seen) == 1:
+                self.clip *= wider_clip(
+                    self._residual / np.sqrt(self._moments.rows), answer.deviation / np.sqrt(self._planned)
+                )
         return basis.T @ phi, None
 
-    def gradient(self, phi: Vector, wider: float = 1.0) -> GradientEstimate:
+    def errors(self, theta: Vector, loss: Curvatures) -> Errors | None:
+        """Those of theta, if there was an answer."""
+        if not self._answers:
+            return None
+        basis = self.whitening.basis.matrix
+        released = Released(self._oracle.schema, self._moments, basis, float(self.clip), loss=loss)
+        return errors_of_weights(theta, self._answers, released)
+
+    @property
+    def widest(self) -> Fraction:
+        """The clip of a last round over that of the others."""
+        return max(Fraction(1), clip_of(WIDEST * self._residual, self.whitening.size) / self.clip)
+
+    def gradient(self, phi: Vector, wider: Fraction = Fraction(1)) -> GradientEstimate:
         """That at phi; wider: the clip over the usual one."""
-        clip = self.clip * Fraction(wider)
-        return self._oracle.number_gradient(phi, loss=self._loss, clip=clip, part=self.part, basis=self.whitening.basis)
+        return self._oracle.number_gradient(
+            phi, loss=self._loss, clip=self.clip * wider, part=self.part, basis=self.whitening.basis
+        )
+
+
+def _learn_counts(
+    oracle: NumberOracle,
+    settings: NumberSettings,
+    counts: "CountMoments",
+    linear: Vector,
+    residual_of_t: float,
+    variance_of_t: float,
+) -> tuple[Vector, Errors | None, int, str | None]:
+    """A Poisson regression: theta (d,), its errors, the number of gradients, and why there were fewer.
+
+    linear, variance_of_t: the least squares of t. residual_of_t: the size by which gradients are clipped.
+    """
+    residual, factor = counts.residual(residual_of_t), counts.factor
+    rounds = _Rounds(oracle, settings, counts.moments, "poisson", residual, CURVATURE_OF_COUNTS * counts.mean)
+    start = _start_of_counts(counts, linear * factor, rounds.whitening.basis.matrix)
+    theta, refusal = rounds.theta(start, settings.rounds - 1 - counts.has_exposure, _short_step)
+    dispersion = max(1.0, variance_of_t * (counts.label.upper / 2.0) ** 2 / counts.mean)
+    errors = rounds.errors(theta, OfCounts(float(rounds.clip), counts.mean, dispersion))
+    if not counts.has_exposure:
+        return counts.corrected(theta), errors, len(rounds.seen), refusal
+    if refusal is None:
+        basis = rounds.whitening.basis.matrix
+        try:
+            answer = rounds.gradient(np.asarray(np.linalg.solve(basis.T, theta), dtype=np.float64), rounds.widest)
+            theta = counts.corrected_by(answer, theta, basis)
+        except (OracleRefusedError, PlanError) as error:
+            refusal = str(error)
+    return theta, errors, len(rounds.seen) + (refusal is None), refusal
+
+
+def _start_of_counts(counts: "CountMoments", slopes: Vector, basis: Matrix) -> Vector:
+    """Where the rounds start: slopes (d,) without their noise, and the intercept for the mean of the counts.
+
+    Slopes for the logarithm of a rate are those of t times `factor`, and so is their noise: P b / m has the variance
+    trace(P P^T) (sum_noise / m)^2. They are shortened by what it explains, as by James and Stein.
+    """
+    moments, slopes = counts.moments, np.append(slopes[:-1], 0.0)
+    length = float(np.square(np.linalg.solve(basis.T, slopes)).sum())
+    noise = float(np.square(basis).sum()) * (counts.factor * moments.sum_noise / moments.rows) ** 2
+    return counts.with_intercept(slopes * (max(0.0, 1.0 - noise / length) if length else 0.0))
 
 
 @dataclass(frozen=True, eq=False)
-class _Counts:
-    """A Poisson regression."""
+class CountMoments:
+    """What moments say of counts."""
 
-    oracle: NumberOracle
-    settings: NumberSettings
     moments: NumberMoments
     label: Count
 
-    def learn(self, linear: Vector, residual_of_t: float) -> tuple[Vector, int, str | None]:
-        """Theta (d,), the number of gradients, and why there were fewer. linear: the least squares of t."""
-        half, rate = self.label.upper / 2.0, self._mean
-        residual = max(residual_of_t * half, float(np.sqrt(rate)))
-        rounds = _Rounds(self.oracle, self.settings, self.moments, "poisson", residual, _CURVATURE_OF_COUNTS * rate)
-        start = self._start(linear * half / rate, half / rate, rounds.whitening.basis.matrix)
-        has_exposure = self.label.exposure is not None
-        theta, refusal = rounds.theta(start, self.settings.rounds - 1 - has_exposure, _short_step)
-        if not has_exposure:
-            return self._corrected(theta), len(rounds.seen), refusal
-        if refusal is None:
-            theta, refusal = self._by_a_wide_round(rounds, theta)
-        return theta, len(rounds.seen) + (refusal is None), refusal
+    @property
+    def has_exposure(self) -> bool:
+        """Whether counts are over an exposure."""
+        return self.label.exposure is not None
 
-    def _start(self, slopes: Vector, factor: float, basis: Matrix) -> Vector:
-        """Where the rounds start: slopes (d,) without their noise, and the intercept for the mean of the counts.
+    @property
+    def factor(self) -> float:
+        """By which slopes of t become slopes of the logarithm of the rate, near the mean."""
+        return self.label.upper / 2.0 / self.mean
 
-        Slopes for the logarithm of a rate are those of t times `factor`, and so is their noise: P b / m has the
-        variance trace(P P^T) (sum_noise / m)^2. They are shortened by what it explains, as by James and Stein.
-        """
-        slopes = np.append(slopes[:-1], 0.0)
-        length = float(np.square(np.linalg.solve(basis.T, slopes)).sum())
-        noise = float(np.square(basis).sum()) * (factor * self.moments.sum_noise / self.moments.rows) ** 2
-        start: Vector = slopes * (max(0.0, 1.0 - noise / length) if length else 0.0)
-        start[-1] = np.log(self._mean) - start @ self._means
+    def residual(self, residual_of_t: float) -> float:
+        """The size of a residual in counts. residual_of_t: that of t under least squares."""
+        return max(residual_of_t * self.label.upper / 2.0, float(np.sqrt(self.mean)))
+
+    def with_intercept(self, slopes: Vector) -> Vector:
+        """The slopes (d,), that of the bias left out, with the intercept for the mean of the counts."""
+        start: Vector = np.append(slopes[:-1], 0.0)
+        start[-1] = np.log(self.mean) - start @ self._means
         return start
 
     @property
-    def _mean(self) -> float:
+    def mean(self) -> float:
         """Of the counts."""
         mean = float(self.moments.label_sum[-1]) / self.moments.rows
         return max((mean + 1.0) / 2.0, _LEAST_SHARE) * self.label.upper
@@ -233,30 +291,23 @@ class _Counts:
         means[-1] = 1.0
         return means
 
-    def _corrected(self, theta: Vector) -> Vector:
+    def corrected(self, theta: Vector) -> Vector:
         """With the intercept at which the mean of exp(theta . x) is that of the counts, for a normal theta . x."""
         means = self._means
         spread = self.moments.product_sum / self.moments.rows - np.outer(means, means)
         variance = min(max(float(theta @ spread @ theta), 0.0), _LARGEST_VARIANCE)
         corrected = theta.copy()
-        corrected[-1] += np.log(self._mean) - float(theta @ means) - variance / 2.0
+        corrected[-1] += np.log(self.mean) - float(theta @ means) - variance / 2.0
         return corrected
 
-    def _by_a_wide_round(self, rounds: _Rounds, theta: Vector) -> tuple[Vector, str | None]:
-        basis = rounds.whitening.basis.matrix
-        try:
-            answer = rounds.gradient(
-                np.asarray(np.linalg.solve(basis.T, theta), dtype=np.float64), max(1.0, WIDEST / rounds.relative_clip)
-            )
-        except (OracleRefusedError, PlanError) as error:
-            return theta, str(error)
+    def corrected_by(self, answer: GradientEstimate, theta: Vector, basis: Matrix) -> Vector:
+        """With the intercept that a gradient at theta, whose clip is wide, asks for. basis: P."""
         # The gradient in the records' own coordinates: its last one is the mean of the means minus that of the counts.
         too_much = float(np.linalg.solve(basis, answer.mean)[-1])
         corrected = theta.copy()
-        corrected[-1] -= np.log(max(1.0 + too_much / self._mean, 0.1))
-        return corrected, None
+        corrected[-1] -= np.log(max(1.0 + too_much / self.mean, 0.1))
+        return corrected
 
 
 def _short_step(phi: Vector, found: Vector) -> Vector:
-    step = found - phi
-    return phi + step * min(1.0, _LONGEST_STEP_OF_COUNTS / max(float(np.linalg.norm(step)), 1e-9))
+    return bounded_step(phi, found, LONGEST_STEP_OF_COUNTS)

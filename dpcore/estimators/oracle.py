@@ -245,7 +245,14 @@ class NumberOracle(Asked, Protocol):
         """Epsilon of the whole budget."""
         ...
 
-    def number_moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> NumberMoments:
+    def number_moments(
+        self,
+        *,
+        part: Fraction = WHOLE,
+        norm_bound: Fraction | None = None,
+        edge_weight: Fraction | None = None,
+        feature_map: FeatureMap | None = None,
+    ) -> NumberMoments:
         """Noisy sums of label times record, of the label's square and of products; arguments as of `MomentsOracle`."""
         ...
 
@@ -257,10 +264,12 @@ class NumberOracle(Asked, Protocol):
         clip: Fraction,
         part: Fraction = WHOLE,
         basis: Basis | None = None,
+        feature_map: FeatureMap | None = None,
     ) -> GradientEstimate:
         """The mean (d,) over records of the gradient of a family's loss at theta (d,): "squared" or "poisson".
 
         basis: P; records are first transformed to P x, and theta and the gradient are in those coordinates.
+        feature_map: as in `GradientOracle`; x is then the mapped record.
         """
         ...
 

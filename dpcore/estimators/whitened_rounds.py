@@ -39,13 +39,14 @@ def cleaned_eigenvalues(values: Vector, noise: float) -> Vector:
     return found
 
 
-_CURVATURE_SPREAD = 1.0
-"""D's diagonal entries have a prior standard deviation of this over sqrt(d), the others 1/sqrt(2) of that."""
+CURVATURE_SPREAD = 1.0
+"""D's diagonal entries have a prior standard deviation of this over sqrt(d), the others 1/sqrt(2) of that, unless an
+estimator knows the curvature better."""
 
 _BENDING = 0.1
 """Squared error of the affine model, for each coordinate, per squared distance from the current phi."""
 
-_LONGEST_STEP = 3.0
+LONGEST_STEP = 3.0
 _LEAST_CURVATURE, _LARGEST_CURVATURE = 0.2, 10.0
 """Bounds on the eigenvalues of I + D."""
 
@@ -56,6 +57,8 @@ _LEAST_EIGENVALUE = 2.0**-16
 """Lower bound on A's eigenvalues over their mean: weaker directions would make entries of P too large to be exact."""
 
 _CLIP_UNITS = 1000
+_WIDEST = 3.0
+"""The clip of later rounds over that of the first, at most."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +75,7 @@ class Whitening:
         return cls._of_spreads(vectors, values, raise_eigenvalues(values, moments.product_noise, shrinkage), moments)
 
     @classmethod
-    def cleaned(cls, moments: Moments, shrinkage: float) -> "Whitening":
+    def cleaned(cls, moments: Moments | NumberMoments, shrinkage: float) -> "Whitening":
         """From noisy moments; the least eigenvalue is sqrt(shrinkage d) times the noise of an entry."""
         values, vectors = np.linalg.eigh(moments.product_sum)
         noise = float(np.linalg.norm(moments.product_noise)) / moments.d
@@ -110,10 +113,19 @@ def clip_of(relative: float, size: float) -> Fraction:
     return max(Fraction(1, _CLIP_UNITS), Fraction(relative * size).limit_denominator(_CLIP_UNITS))
 
 
-def bounded_step(phi: Vector, found: Vector) -> Vector:
-    """The next phi: `found`, or the point at `_LONGEST_STEP` towards it."""
+def wider_clip(sampling: float, noise: float) -> Fraction:
+    """By how much clips may be wider, at least 1, so that noise is no larger than the sampling error.
+
+    sampling, noise: their deviations, with the clip as it is. A wide clip moves the root less.
+    """
+    wider = _WIDEST if noise * _WIDEST <= sampling else sampling / noise
+    return max(Fraction(1), Fraction(wider).limit_denominator(_CLIP_UNITS))
+
+
+def bounded_step(phi: Vector, found: Vector, longest: float = LONGEST_STEP) -> Vector:
+    """The next phi: `found`, or the point at this distance towards it."""
     step = found - phi
-    return phi + step * min(1.0, _LONGEST_STEP / max(float(np.linalg.norm(step)), _LEAST_NOISE))
+    return phi + step * min(1.0, longest / max(float(np.linalg.norm(step)), _LEAST_NOISE))
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +147,7 @@ class _Affine:
     """D. Releases count by one over their variance."""
 
     @classmethod
-    def of(cls, seen: Sequence[Seen]) -> "_Affine":
+    def of(cls, seen: Sequence[Seen], spread: float) -> "_Affine":
         phis, targets = (np.array([getattr(one, name) for one in seen]) for name in ("phi", "target"))
         d = phis.shape[1]
         variances = np.square(np.maximum([one.noise for one in seen], _LEAST_NOISE))
@@ -149,7 +161,7 @@ class _Affine:
         # with A = walked^T walked and B = walked^T observed: entry by entry in a basis where A is diagonal.
         spreads, axes = np.linalg.eigh(walked.T @ walked)
         pull = axes.T @ (walked.T @ observed) @ axes
-        rho = d / _CURVATURE_SPREAD**2
+        rho = d / spread**2
         change = -axes @ ((pull + pull.T) / (np.add.outer(spreads, spreads) + 2.0 * rho)) @ axes.T
         return cls(start, target, change)
 
@@ -161,6 +173,9 @@ class _Affine:
         return found
 
 
-def root(seen: Sequence[Seen]) -> Vector:
-    """The root (d,) of the mean gradient, by ridge regression over releases, the last of which is the current one."""
-    return _Affine.of(seen).root
+def root(seen: Sequence[Seen], spread: float = CURVATURE_SPREAD) -> Vector:
+    """The root (d,) of the mean gradient, by ridge regression over releases, the last of which is the current one.
+
+    spread: how far curvature may be from what targets assume; `CURVATURE_SPREAD`.
+    """
+    return _Affine.of(seen, spread).root

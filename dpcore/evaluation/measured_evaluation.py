@@ -11,6 +11,7 @@ import numpy as np
 
 from dpcore.estimators.oracle import NumberOracle
 from dpcore.numbers.fixed_point import Vector
+from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import measured
 
 _LEAST = 1e-300
@@ -63,13 +64,14 @@ class MeasuredEvaluation:
         ]
 
 
-def evaluate_numbers(theta: Vector, oracle: NumberOracle) -> MeasuredEvaluation:
+def evaluate_numbers(theta: Vector, oracle: NumberOracle, feature_map: FeatureMap | None = None) -> MeasuredEvaluation:
     """Evaluate theta (d,), which predicts t, by one release of moments with the whole budget. Raises as an Oracle does.
 
-    Records longer than the clipping norm are shortened, so a model is measured on these.
+    feature_map: whose coordinates theta is over; None for the schema's. Records longer than the clipping norm are
+    shortened, so a model is measured on these.
     """
     measured(oracle.schema.label, "an evaluation of numbers")
-    moments = oracle.number_moments()
+    moments = oracle.number_moments(feature_map=feature_map)
     m = float(moments.rows)
     squares = np.outer(theta, theta)
     error = moments.square_sum - 2.0 * theta @ moments.label_sum + float((squares * moments.product_sum).sum())

@@ -8,6 +8,16 @@ derivative in eta_j is
     r_j = mu_j             for j < k, which the record survived
     r_k = -mu_k / (exp(mu_k) - 1)     if the event happened in k
     r_k = mu_k / 2         if the record was censored in k, halfway
+
+Clipping that depends on how a record's time ends moves the root of the sums: events are the longest vectors, so that
+they would count less than survival.
+
+Here each r_j has a weight that is chosen before interval j, from z, theta and the
+intervals before, and that is right for both ways in which the interval may end.
+
+Under the model r_j has the mean zero
+given all that, whatever the weight: the weighted sum is a martingale, and the root of its expectation is the model's
+theta. Proof: docs/explanation/proofs.md, "Weights of hazards".
 """
 
 from dataclasses import dataclass
@@ -36,10 +46,13 @@ class HazardGradientQuery(GradientQuery):
 
     theta: (J + d,). Its first J entries are alpha_j / u, with u the intervals' weight, so that a record's vector is
 
-        v = (u r_1, ..., u r_J, R z),      R = sum of r_j,
+        v = (u w_1 r_1, ..., u w_J r_J, R z),      R = sum of w_j r_j,
 
-    in units of 2^-(f + HAZARD_BITS), z = x or P x, its r_j shortened together until |v|^2 <= C^2 4^(f + HAZARD_BITS). A
-    record that is not usable adds zero.
+    in units of 2^-(f + HAZARD_BITS), z = x or P x. w_j is the largest weight up to 1 at which v, summed up to interval
+    j, is no longer than C both with the event in j and without.
+
+    What rounding leaves is shortened until |v|^2 <= C^2 4^(f + HAZARD_BITS), exactly. A record that is not usable adds
+    zero.
 
     Sensitivity: 2 C in L2, as of `GradientQuery`: a record has one vector, however many intervals it was followed
     through, and none is longer than C.

@@ -321,7 +321,7 @@ def add_class_gradients(
         types.int64[:, ::1],
     )
 )
-def add_hazard_gradients(  # noqa: C901  (one loop, compiled)
+def add_hazard_gradients(  # noqa: C901, PLR0912  (one loop, compiled)
     rows: NDArray[np.int64],
     codes: NDArray[np.int64],
     theta: NDArray[np.int64],
@@ -352,21 +352,35 @@ def add_hazard_gradients(  # noqa: C901  (one loop, compiled)
         code = codes[row]
         happened = code < intervals
         last = code if happened else code - intervals
-        slope, own = np.int64(0), np.int64(0)
-        for interval in range(min(last + 1, intervals)):
+        ends = min(last + 1, intervals)
+        longest = np.float64(unit) ** 2 + np.float64(squared)
+        so_far, room = np.float64(0.0), np.float64(most)
+        for interval in range(ends):
             # Beyond the tables, the values of their ends.
             step = min(max(((margin + unit * theta[interval]) >> shift) + half, 0), len(means) - 1)
+            # The weight depends on what is known before the interval, never on what happens in it: on both outcomes.
+            weight, crossed = 1.0, so_far * np.float64(squared)
+            for outcome in (np.float64(means[step]), -np.float64(at_events[step])):
+                a, b = longest * outcome**2, outcome * crossed
+                if a + 2.0 * b > room:
+                    root = np.sqrt(b * b + a * room)
+                    weight = min(weight, room / (b + root) if b > 0.0 else (root - b) / a)
             if interval < last:
-                slopes[interval] = means[step]
+                slopes[interval] = np.int64(weight * np.float64(means[step]))
             elif happened:
-                slopes[interval] = -at_events[step]
+                slopes[interval] = -np.int64(weight * np.float64(at_events[step]))
             else:
-                slopes[interval] = (means[step] + 1) >> 1
+                slopes[interval] = np.int64(weight * np.float64(means[step]) / 2.0)
+            kept = np.float64(slopes[interval])
+            room = np.float64(max(room - longest * kept**2 - 2.0 * kept * crossed, 0.0))
+            so_far += kept
+        slope, own = np.int64(0), np.int64(0)
+        for interval in range(ends):
             slope += slopes[interval]
             own += slopes[interval] ** 2
-        ends = min(last + 1, intervals)
         length = np.float64(unit) ** 2 * np.float64(own) + np.float64(slope) ** 2 * np.float64(squared)
         if length > 0.5 * np.float64(most):
+            # The weights kept it within `most`, up to rounding; this is exact.
             factor = min(1.0, np.sqrt(np.float64(most) / length))
             while True:
                 slope, own = np.int64(0), np.int64(0)

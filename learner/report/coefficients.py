@@ -31,8 +31,6 @@ KNOWN = ("moments-discriminant", "linear-regression")
 """Estimators whose intervals were measured (tests/dpcore/evaluation/test_uncertainty.py)."""
 MOST_COORDINATES = 256
 """Two thousand decompositions of a matrix of this width take about a minute."""
-APPROXIMATE = "hazard ratios, approximate: clipped gradients move them away from 1, noise either way"
-"""What to know of every hazard ratio."""
 _SAME = 1e-6
 _NOT_BOTH = (
     "The choice of the rows is not covered: that needs a constant feature in the schema and, of either label, more "
@@ -119,8 +117,8 @@ def _of_score(
     values = combinations @ score.theta
     bare = tuple(Coefficient(name, words, float(v)) for (name, words, _), v in zip(found, values, strict=True))
     if score.covariance is not None:
-        stated = _stated(bare, combinations, score.covariance)
-        return Coefficients(stated, CONFIDENCE, of=score.name, is_stated=True)
+        rows = stated(bare, combinations, score.covariance)
+        return Coefficients(rows, CONFIDENCE, of=score.name, is_stated=True)
     if reason:
         return Coefficients(bare, CONFIDENCE, reason, of=score.name)
     moments = releases[0].moments
@@ -142,14 +140,15 @@ def _of_score(
     return Coefficients(rows, CONFIDENCE, "" if made.both is not None else _NOT_BOTH, of=score.name)
 
 
-def _stated(
+def stated(
     rows: tuple[Coefficient, ...], combinations: NDArray[np.float64], covariance: NDArray[np.float64]
 ) -> tuple[Coefficient, ...]:
     """With intervals for noise and sampling, as the estimator states them."""
-    widths = half_widths(combinations, covariance).tolist()
+    widths = half_widths(combinations, covariance)
+    known = measurable(combinations, covariance)
     return tuple(
-        replace(row, both=(row.value - width, row.value + width) if is_known else None, measurable=bool(is_known))
-        for row, width, is_known in zip(rows, widths, measurable(combinations, covariance), strict=True)
+        replace(row, both=(row.value - width, row.value + width) if is_known else None, measurable=is_known)
+        for row, width, is_known in zip(rows, widths.tolist(), known.tolist(), strict=True)
     )
 
 

@@ -1,6 +1,7 @@
 """The report as a page, its plots (epsilon against what was asked, calibration, ROC), and pictures of shapes."""
 
 import importlib.metadata
+import math
 import platform
 import shlex
 from typing import TYPE_CHECKING, Any
@@ -10,16 +11,16 @@ from dpcore.evaluation.class_evaluation import ClassEvaluation
 from dpcore.evaluation.evaluation import Evaluation
 from dpcore.evaluation.thresholds import is_measurable
 from dpcore.numbers.rationals import rounded_up
+from dpcore.records.features import EventTime
 from learner.composition import EpsilonCurve, Point
 from learner.estimators import FROM_RELEASES
 from learner.report import sentences
-from learner.report.coefficients import APPROXIMATE
 from learner.report.gathering import MOST_PREDICATES, Report
 from learner.report.measured import Measured
 from learner.report.pictures import Drawn, drawing
 from learner.report.sentences import registry_entry
 from learner.report.value_quality import quality_of
-from learner.shapes import Curve, Shape, Surface
+from learner.shapes import Curve, Shape, Shapes, Surface
 from radobase.presentation.page import Document
 from radobase.presentation.svg import Drawing, Plot, Scale
 from radobase.presentation.words import GUARANTEE, NO_PURPOSE, explained
@@ -49,7 +50,8 @@ def picture_page(model: "Model", file: str, scores: Drawn, version: str) -> "Doc
         "file": file,
         "shapes": shapes,
         "scores": [each for each, _ in scores],
-        "is_one": len(model.scoring.names) == 1,
+        "is_one": model.theta.ndim == 1,
+        "rule": _rule(model, shapes),
         "drawn": sections,
         "sections": [
             ("ranking", "What contributes most"),
@@ -66,6 +68,16 @@ def picture_page(model: "Model", file: str, scores: Drawn, version: str) -> "Doc
         "version": version,
     }
     return Document("learner.report", "shapes.html", f"Shapes of the model {file}", values)
+
+
+def _rule(model: "Model", shapes: Shapes) -> str:
+    """What a model makes of the sum, after "It"."""
+    if (units := shapes.units) is None:
+        return f"{model.scoring.rule}."
+    adds = f"predicts {units.words} by the sum"
+    if isinstance(model.schema.label, EventTime):
+        adds = f"says by the sum how large {units.words} is beside that of the baseline"
+    return f"{adds}. To add 0.1 is to multiply by {math.exp(0.1):.4g}." if units.is_logarithm else f"{adds}."
 
 
 def _drawn_sections(scores: Drawn, place: int) -> list[tuple[str, str, list[tuple[Shape, Drawing | None, str]]]]:
@@ -87,6 +99,7 @@ def _drawn_sections(scores: Drawn, place: int) -> list[tuple[str, str, list[tupl
 def document(report: Report) -> Document:
     """The page of a report."""
     is_model, several = report.model is not None, len(report.shapes) > 1
+    is_of_classes = report.model is None or report.model.scoring.has_classes
     most = max(1, MOST_DRAWN // len(report.shapes)) if report.shapes else 0
     values = {
         "report": report,
@@ -94,7 +107,7 @@ def document(report: Report) -> Document:
         "plots": [(curve, epsilon_plot(curve), curve_words(curve)) for curve in report.curves],
         "measured": [(each, *_quality(report, each)) for each in report.measured],
         "effect": report.model.scoring.effect if report.model is not None else "",
-        "effect_note": APPROXIMATE if report.model is not None and report.model.log_hazards is not None else "",
+        "effect_note": "" if is_of_classes else "the command rado learner coefficients prints intervals and p-values",
         "shapes": report.shapes,
         "most_shapes": MOST_RANKED_OF_CLASS if several else MOST_RANKED,
         "shape_plots": [

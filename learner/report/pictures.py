@@ -72,6 +72,7 @@ def drawn_sheet(scores: Drawn) -> Drawing:
         framed.put(panel, 0, 24)
         panels.append(framed)
     what = f"the score of {shapes.label!r}" if len(scores) == 1 else "the score of each class"
+    what = what if shapes.units is None else shapes.adds_to
     return sheet(f"What columns add to {what}; {bands}", panels)
 
 
@@ -102,7 +103,7 @@ def _curve(shape: Curve, id_: str) -> tuple[Drawing, str]:
         words,
         Scale(shape.lower, shape.upper),
         Scale(low - room, high + room),
-        heading="adds to the score" + (", with its band" if runs else ""),
+        heading=f"adds to {shape.adds_to}" + (", with its band" if runs else ""),
         label=shape.title,
         ticks=_dates(shape),
     )
@@ -138,7 +139,7 @@ def _curve_words(shape: Curve) -> str:
         "instead, marked by a square."
         for at in shape.points
     )
-    return f"What {shape.title} adds to the score, for some values. {steps}.{points}"
+    return f"What {shape.title} adds to {shape.adds_to}, for some values. {steps}.{points}"
 
 
 def _values(shape: Values, id_: str) -> tuple[Drawing, str]:
@@ -158,7 +159,9 @@ def _values(shape: Values, id_: str) -> tuple[Drawing, str]:
             for at in shown
         ],
     )
-    caption = "What each value adds to the score: to the right of the line it raises it, to the left it lowers it."
+    caption = (
+        f"What each value adds to {shape.adds_to}: to the right of the line it raises it, to the left it lowers it."
+    )
     caption += " The thin lines are the bands." if any(at.band is not None for at in shown) else ""
     return made, caption + (f" {hidden} more values are left out." if hidden > 0 else "")
 
@@ -192,8 +195,8 @@ def _surface(shape: Surface, id_: str) -> tuple[Drawing | None, str]:
     known = " In bold: the band of the cell leaves out 0." if cells[0].measurable is not None else ""
     unknown = " A question mark: not measurable." if any(at.measurable is False for at in cells) else ""
     return made, (
-        f"{words} Orange with a plus raises the score, blue with a minus lowers it.{known}{unknown} Values are not "
-        "equally far apart."
+        f"{words} Orange with a plus raises {shape.adds_to}, blue with a minus lowers it.{known}{unknown} Values are "
+        "not equally far apart."
     )
 
 

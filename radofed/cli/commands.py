@@ -23,7 +23,7 @@ from radofed.cli import (
     simulate,
 )
 from radofed.cli.framework import command, group
-from radofed.cli.learner import histograms, history, inquiries, models, queries, report, selection
+from radofed.cli.learner import coefficients, histograms, history, inquiries, models, queries, report, selection
 from radofed.cli.output import Result
 
 EXIT_CODES = """Exit codes: 0 done; 1 failed; 2 connection or authentication failed; 3 timed out; 4 bad arguments or
@@ -55,7 +55,15 @@ _COMMANDS: dict[typer.Typer, tuple[Callable[..., Result], ...]] = {
         *(models.train, models.evaluate, models.statistic, models.predict),
         *(histograms.histogram, histograms.quantiles, selection.select),
         *(inquiries.describe, inquiries.crosstab, inquiries.compare, inquiries.correlate, inquiries.survival),
-        *(models.export, report.picture, history.privacy, history.history, history.members, history.accept),
+        *(
+            coefficients.coefficients,
+            models.export,
+            report.picture,
+            history.privacy,
+            history.history,
+            history.members,
+            history.accept,
+        ),
         report.report,
     ),
     coordinator.app: (coordinator.drain, coordinator.undrain),

@@ -161,6 +161,29 @@ def test_hazards_are_learned_in_rounds_and_predict_survival(federation, trained)
     assert queries(federation) == before
 
 
+@pytest.mark.more
+def test_an_additive_model_asks_over_a_feature_map_and_reads_its_answers_again(federation, capsys):
+    model = federation.root / "additive.json"
+    options = ("--estimator", "additive", *asking(federation), "--epsilon", "40", "--rounds", "5")
+    made = rado("learner", "train", *options, "--option", "information=1", "-o", str(model))["data"]
+    assert made["answers"] == 5
+    first, before = Model.load(model), queries(federation)
+    assert first.feature_map is not None
+    found = rado("learner", "predict", str(model), str(federation.root / "new.csv"))["data"]
+    assert found["concordance"] > 0.6
+    assert found["hazard_ratios"] == []
+    drawn = rado("learner", "picture", str(model))["data"]
+    assert drawn["adds_to"] == "the logarithm of the hazard of died"
+    # A training that is repeated reads its answers.
+    model.rename(federation.root / "first-additive.json")
+    assert run(["learner", "train", *options, "--option", "information=1", "-o", str(model)]) == 0
+    assert "standard deviation of what each adds to the logarithm of the hazard" in capsys.readouterr().out
+    again = Model.load(model)
+    assert (again.theta == first.theta).all()
+    assert (again.log_hazards == first.log_hazards).all()
+    assert queries(federation) == before
+
+
 def test_a_model_is_measured_on_the_parties_rows_and_reported(federation, trained, tmp_path):
     model, page = trained[0], tmp_path / "report.html"
     printed = rado("learner", "evaluate", str(model), *config(federation), "--epsilon", "40")
@@ -220,7 +243,7 @@ def test_the_console_shows_the_ratios_of_a_model_and_the_curves_of_a_release(fed
         caller = Caller(opening.link)
         assert caller.enter() == 303
         text = sent(caller, "models/hazards-1").text("main")
-        assert "clipped gradients move them away from 1" in text
+        assert "count noise, choice of rows, clipping and shrinkage" in text
         assert "true instead of false" in text
         assert "rado learner predict" in text
         assert "hazards-1" in sent(caller, "models").text("main")

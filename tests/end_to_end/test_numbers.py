@@ -122,6 +122,21 @@ def test_newton_asks_and_is_evaluated_on_rows_that_are_held_back(federation, tmp
     assert found["r2_low"] < found["r2"] < found["r2_high"]
 
 
+def test_additive_asks_over_a_feature_map_and_is_evaluated_over_it(federation, tmp_path):
+    schema, model = str(federation.root / "schema.toml"), tmp_path / "additive.json"
+    rado(
+        "learner", "train", "--estimator", "additive", "--epsilon", "60", "--rounds", "5", "--schema", schema,
+        "--hold-back", "1/4", "--output", str(model), *asking(federation),
+    )  # fmt: skip
+    assert "feature_map" in json.loads(model.read_text())
+    options = ("--epsilon", "20", "--delta", "1e-6", *asking(federation))
+    found = rado("learner", "evaluate", str(model), *options)["data"]
+    assert found["r2"] == pytest.approx(0.8, abs=0.2)
+    drawn = rado("learner", "picture", str(model))["data"]
+    assert drawn["adds_to"] == "the logarithm of wage"
+    assert {each["columns"][0] for each in drawn["ranking"]} == {"age", "trained"}
+
+
 def test_a_rate_is_learned_measured_and_reported(counting, tmp_path):
     schema, model, page = str(counting.root / "schema.toml"), tmp_path / "rates.json", tmp_path / "report.html"
     options = ("--estimator", "newton", "--epsilon", "20", "--schema", schema, "--output", str(model))

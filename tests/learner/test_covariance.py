@@ -8,7 +8,7 @@ import pytest
 
 from dpcore.errors import ModelError, ShapeError
 from learner.model import Model, _digest
-from learner.training import _covariance_of
+from learner.training import _covariances
 from learner.uncertainty import MOST_COORDINATES, checked_covariance, covariance_from_text, covariance_text
 from tests.learner.shapes.mapped import MAP, model
 
@@ -84,10 +84,10 @@ def test_training_keeps_what_the_estimator_knows():
         pass
 
     estimator = Estimator()
-    assert _covariance_of(estimator) is None
+    assert _covariances(estimator) == {}
     estimator.covariance_ = np.eye(3)
-    np.testing.assert_array_equal(_covariance_of(estimator), np.eye(3))
+    np.testing.assert_array_equal(_covariances(estimator)["covariance"], np.eye(3))
     estimator.covariance_ = np.eye(MOST_COORDINATES + 1)
-    assert _covariance_of(estimator) is None
+    assert _covariances(estimator) == {}
     with pytest.raises(ModelError, match="leave it out"):
         checked_covariance(estimator.covariance_, MOST_COORDINATES + 1)

@@ -161,15 +161,15 @@ def test_what_needs_classes_refuses_a_number(wage_model, tmp_path):
         wage_model.probabilities(np.zeros(1))
     with pytest.raises(SchemaError, match="a label of a number from 1 to 100, on a scale of logarithms"):
         wage_model.predicted(np.zeros(1))
-    for name in ("additive", "naive-bayes", "mean-variance", "radoboost"):
+    for name in ("naive-bayes", "mean-variance", "radoboost"):
         with pytest.raises(ConfigurationError, match=f"{name} learns classes, and 'wage' is a number"):
             check_learns(name, WAGE)
 
 
 def test_a_training_of_a_number_is_refused_before_it_asks(tmp_path):
-    options = TrainOptions(estimator="additive", to=tmp_path / "model.json", epsilon=Fraction(1))
-    with pytest.raises(ConfigurationError, match="choose newton or linear"):
-        AskedTraining.of("additive", options, WAGE)
+    options = TrainOptions(estimator="naive-bayes", to=tmp_path / "model.json", epsilon=Fraction(1))
+    with pytest.raises(ConfigurationError, match="choose newton, additive or linear"):
+        AskedTraining.of("naive-bayes", options, WAGE)
 
 
 def test_newton_of_numbers_needs_three_rounds_and_an_intercept(learner_key):

@@ -100,7 +100,7 @@ def test_the_command_prints_the_measure_and_its_json(wages, capsys):
     ("estimators", "options", "says"),
     [
         ("mean-variance", {}, "mean-variance learns classes, and 'wage' is a number"),
-        ("naive-bayes", {}, "choose newton or linear"),
+        ("naive-bayes", {}, "choose newton, additive or linear"),
         ("linear", {"positive": "5"}, "no positive values"),
         ("linear", {"hold_back": "1/5"}, "rows that are held back are evaluated for labels of classes"),
     ],

@@ -58,7 +58,8 @@ class _LossEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeW
     """exp(z + log exposure) - y z, of a label that is a count y."""
     LOSS_HAZARDS: _Loss.ValueType  # 5
     """The negative log likelihood of proportional hazards in discrete time, of a label that is a time to an event: theta
-    begins with the baseline of each interval, in units of interval_weight.
+    begins with the baseline of each interval, in units of interval_weight. A gradient is not shortened as a whole: each
+    interval's part has a weight that both ways in which it may end allow (see the proofs, "Weights of hazards").
     """
 
 class Loss(_Loss, metaclass=_LossEnumTypeWrapper):
@@ -76,7 +77,8 @@ LOSS_POISSON: Loss.ValueType  # 4
 """exp(z + log exposure) - y z, of a label that is a count y."""
 LOSS_HAZARDS: Loss.ValueType  # 5
 """The negative log likelihood of proportional hazards in discrete time, of a label that is a time to an event: theta
-begins with the baseline of each interval, in units of interval_weight.
+begins with the baseline of each interval, in units of interval_weight. A gradient is not shortened as a whole: each
+interval's part has a weight that both ways in which it may end allow (see the proofs, "Weights of hazards").
 """
 Global___Loss: typing_extensions.TypeAlias = Loss
 

@@ -11,15 +11,21 @@ if TYPE_CHECKING:
     from learner.model import Model, Predictions
 
 MOST_RATIOS = 20
+RATIOS = "hazard ratios, with intervals of 95 % for noise, choice of rows and clipping where they are measurable"
+"""What the ratios of a model are."""
 
 
 def ratio_lines(model: "Model") -> list[str]:
-    """The hazard ratio of each change of a column, largest effects first; not all of many."""
+    """The hazard ratio of each change of a column, or the sizes of curves, largest first; not all of many."""
     from learner.hazard_models import ranked_ratios
-    from learner.report.coefficients import APPROXIMATE
+    from learner.shapes import shapes_of
 
+    if model.feature_map is not None:
+        shapes = shapes_of(model)
+        sizes = [f"{shape.size:8.3f}  {shape.title}" for shape in shapes.ranked[:MOST_RATIOS]]
+        return [f"standard deviation of what each adds to {shapes.adds_to}:", *sizes]
     found = ranked_ratios(model)
-    lines = [f"{APPROXIMATE}:", *(f"  {each.sentence()}" for each in found[:MOST_RATIOS])]
+    lines = [f"{RATIOS}:", *(f"  {each.sentence()}" for each in found[:MOST_RATIOS])]
     return [*lines, f"  and {len(found) - MOST_RATIOS} nearer to 1"] if len(found) > MOST_RATIOS else lines
 
 

@@ -270,7 +270,7 @@ def _evaluated_numbers(file: Path, model: "Model", oracle: "BudgetedOracle") -> 
     """R^2 and the squared error of a model of numbers."""
     from dpcore.evaluation.measured_evaluation import evaluate_numbers
 
-    found = evaluate_numbers(model.theta, oracle)
+    found = evaluate_numbers(model.theta, oracle, model.feature_map)
     statement = oracle.statement()
     data = {"model": file, "model_digest": model.digest, **found.to_dict(), "privacy": statement.to_dict()}
     return Result(data, in_lines([*found.sentences(), *statement.short_sentences()]))

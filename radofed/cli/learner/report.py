@@ -179,7 +179,7 @@ def picture(
         create_durably(to, picture_page(loaded, model.name, scores, __version__).saved().encode())
     found = by_score({shapes.label: shapes.to_dict(chosen) for shapes, chosen in scores})
     data = {"model": model, "model_digest": loaded.digest, **found, "file": to}
-    is_one = len(loaded.scoring.names) == 1
+    is_one = loaded.theta.ndim == 1
     lines = [line for shapes in every for line in _ranking(shapes, "" if is_one else f" of {shapes.label!r}")]
     return Result(data, in_lines([*lines, *([] if to is None else [f"wrote {to}"])]))
 
@@ -198,4 +198,4 @@ def _ranking(shapes: "Shapes", of: str) -> list[str]:
     lines = [f"{shape.size:8.3f}  {shape.title}" for shape in shapes.ranked[:MOST_LINES]]
     if len(shapes.ranked) > MOST_LINES:
         lines.append(f"and {len(shapes.ranked) - MOST_LINES} smaller ones")
-    return [f"standard deviation of what each adds to the score{of}:", *lines]
+    return [f"standard deviation of what each adds to {shapes.adds_to}{of}:", *lines]

@@ -18,7 +18,7 @@ from learner.learning import asks_moments
 from learner.model import Model, content_of
 from learner.release import Release
 from learner.report import page
-from learner.report.coefficients import APPROXIMATE, effects
+from learner.report.coefficients import effects
 from learner.report.gathering import Sources, gather
 from learner.report.page import document
 from learner.report.pictures import usual
@@ -41,7 +41,7 @@ MOST_BARS_OF_CLASS = 12
 MOST_ESTIMATES = 500
 _RELEASE = re.compile(rf"[0-9a-f]{{{RELEASE_NAME_DIGITS}}}")
 _MODEL = re.compile(r"[a-z0-9][a-z0-9-]{0,80}")
-_SIZES = "The standard deviation of what each column, and each pair of columns, adds to the score."
+_SIZES = "The standard deviation of what each column, and each pair of columns, adds to {}."
 _COEFFICIENTS = (
     "What each coordinate adds to the score at most: a number at its upper bound, a boolean if true, a category if it "
     "is this value. Bars to the right raise the score, bars to the left lower it."
@@ -98,11 +98,11 @@ class Releases:
             "sentences": model.statement.sentences(),
             "warning": self._warnings.get(name) or self._trainings.warning(name),
         }
-        commands = _commands_of(model, path, self._file)
-        if model.log_hazards is not None:
-            own = {"ratios": ranked_ratios(model), "approximate": APPROXIMATE, "commands": commands}
+        mapped, commands = model.feature_map is not None, _commands_of(model, path, self._file)
+        if model.log_hazards is not None and not mapped:
+            own = {"ratios": ranked_ratios(model), "commands": commands}
             return Shown("learner/hazard_model.html", "Model", common | own)
-        mapped, scores = model.feature_map is not None, model.linear_scores
+        scores = model.linear_scores
         values = {
             "rows": []
             if mapped
@@ -111,6 +111,7 @@ class Releases:
                 for column, words, row in effects(model.schema)
             ],
             "names": model.scoring.names,
+            "tables": [] if mapped or len(scores) > 1 else [(each, each.cells()) for each in model.coefficients()],
             "mapped": mapped,
             "bars": _bars_of(model),
             "beside_average": BESIDE_AVERAGE,
@@ -202,20 +203,29 @@ def _kept(visit: Visit, made: Document, address: str, name: str) -> Answer:
 
 def _bars_of(model: Model) -> list[tuple[str, Drawing, str]]:
     """For each score what it speaks for, its largest coefficients or the sizes of its shapes, and what they are."""
-    mapped, found = model.feature_map is not None, []
-    every = every_shapes(model) if mapped else ()
-    most = MOST_BARS if len(model.linear_scores) == 1 else MOST_BARS_OF_CLASS
-    for place, score in enumerate(model.linear_scores):
-        weights = list(zip(model.names, score.theta.tolist(), strict=True))
-        if mapped:
-            weights = [(shape.title, shape.size) for shape in every[place].ranked]
+    found, weighted = [], _weights_of(model)
+    most = MOST_BARS if len(weighted) == 1 else MOST_BARS_OF_CLASS
+    title = "Coefficients" if model.feature_map is None else "Sizes of shapes"
+    for place, (name, said, weights) in enumerate(weighted):
         largest = sorted(weights, key=lambda each: -abs(each[1]))[:most]
         shown = [(each, f"{value:.3g}", value, None) for each, value in largest]
-        words = f"{_SIZES if mapped else _COEFFICIENTS}{_left_out(len(weights) - len(largest))}"
-        title = "Sizes of shapes" if mapped else "Coefficients"
-        of, id_ = (f", for {score.name}", f"weights-{place + 1}") if len(model.linear_scores) > 1 else ("", "weights")
-        found.append((score.name, bars(id_, f"{title}{of}", words, shown), words))
+        words = f"{said}{_left_out(len(weights) - len(largest))}"
+        of, id_ = (f", for {name}", f"weights-{place + 1}") if len(weighted) > 1 else ("", "weights")
+        found.append((name, bars(id_, f"{title}{of}", words, shown), words))
     return found
+
+
+def _weights_of(model: Model) -> list[tuple[str, str, list[tuple[str, float]]]]:
+    """For each score what it speaks for, what its bars are, and these: coefficients, or sizes of shapes."""
+    if model.feature_map is not None:
+        return [
+            (shapes.label, _SIZES.format(shapes.adds_to), [(shape.title, shape.size) for shape in shapes.ranked])
+            for shapes in every_shapes(model)
+        ]
+    return [
+        (score.name, _COEFFICIENTS, list(zip(model.names, score.theta.tolist(), strict=True)))
+        for score in model.linear_scores
+    ]
 
 
 def _commands_of(model: Model, path: Path, config: Path) -> str:

@@ -5,7 +5,8 @@ import pytest
 
 from benchmarks.interval_coverage import Population, coefficients_of, drawn_at
 from dpcore.estimators.additive import PrivateAdditive
-from dpcore.estimators.errors_of_weights import PRIOR_DEVIATION, Answer, Released, errors_of_weights
+from dpcore.estimators.curvatures import PRIOR_DEVIATION
+from dpcore.estimators.errors_of_weights import Answer, Released, errors_of_weights
 from dpcore.estimators.oracle import RowOracle
 from dpcore.estimators.private_newton import PrivateNewton
 from dpcore.records.features import CategoryFeature, Label, RealFeature
@@ -68,7 +69,7 @@ def test_without_information_the_prior_is_left():
     moments = RowOracle(table().x * table().y[:, np.newaxis]).moments()
     released = Released(RowOracle(table().x * table().y[:, np.newaxis]).schema, moments, np.eye(6), 0.5)
     answers = [Answer(np.zeros(6), np.zeros(6), 1e9, np.eye(6))]
-    found = errors_of_weights(np.zeros(6), answers, released)
+    found = errors_of_weights(np.zeros(6), answers, released).covariance
     np.testing.assert_allclose(found, 1.35 * PRIOR_DEVIATION**2 * np.eye(6), atol=0.02)
 
 
@@ -80,7 +81,7 @@ def test_directions_that_no_answer_was_about_keep_the_prior():
     # A first answer in all directions that says nothing, and one that says much about these.
     vague = Answer(np.zeros(4), np.zeros(4), 1e3, np.eye(4))
     every, without = (
-        errors_of_weights(np.zeros(4), [vague, Answer(np.zeros(4), np.zeros(4), 1e-3, axes)], released)
+        errors_of_weights(np.zeros(4), [vague, Answer(np.zeros(4), np.zeros(4), 1e-3, axes)], released).covariance
         for axes in (np.eye(4), np.eye(4)[:, 1:])
     )
     assert np.sqrt(np.diag(every)).max() < 0.1
@@ -93,8 +94,8 @@ def test_scores_that_decide_nearly_every_label_leave_no_weight_measurable():
     released = Released(rows.schema, rows.moments(), np.eye(6), 0.5)
     answers = [Answer(np.zeros(6), np.zeros(6), 1e-4, np.eye(6))]
     steep = np.array([12.0, 0, 0, 0, 0, 0])
-    assert np.diag(errors_of_weights(steep, answers, released)).min() > PRIOR_DEVIATION**2
-    assert np.diag(errors_of_weights(steep / 6.0, answers, released))[0] < PRIOR_DEVIATION**2
+    assert np.diag(errors_of_weights(steep, answers, released).covariance).min() > PRIOR_DEVIATION**2
+    assert np.diag(errors_of_weights(steep / 6.0, answers, released).covariance)[0] < PRIOR_DEVIATION**2
 
 
 def test_errors_are_symmetric_and_repeatable():

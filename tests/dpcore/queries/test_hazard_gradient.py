@@ -35,19 +35,33 @@ def query(clip, theta=THETA, basis=None):
 
 
 def by_definition(held, clip, matrix=None):
-    """Person by person, in reals."""
+    """Person by person, in reals; each weight by halving, from both outcomes of its interval."""
     theta, total = np.ldexp(np.array(THETA, dtype=float), -THETA_BITS), np.zeros(INTERVALS + D)
     for row in np.flatnonzero(held.usable):
         x = held.features[row] / ONE if matrix is None else matrix @ (held.features[row] / ONE)
-        code, slopes = int(held.labels[row]), np.zeros(INTERVALS)
+        code, vector = int(held.labels[row]), np.zeros(INTERVALS + D)
         last = code if code < INTERVALS else code - INTERVALS
         for interval in range(min(last + 1, INTERVALS)):
             mean = np.exp(WEIGHT * theta[interval] + theta[INTERVALS:] @ x)
-            at_end = -mean / np.expm1(mean) if code < INTERVALS else mean / 2
-            slopes[interval] = mean if interval < last else at_end
-        vector = np.concatenate([WEIGHT * slopes, slopes.sum() * x])
-        total += vector * min(1.0, clip / max(np.linalg.norm(vector), 1e-12))
+            along = np.concatenate([WEIGHT * np.eye(INTERVALS)[interval], x])
+            event = -mean / np.expm1(mean)
+            weight = allowed(vector, (mean * along, event * along), clip)
+            at_end = event if code < INTERVALS else mean / 2
+            vector += weight * (mean if interval < last else at_end) * along
+        total += vector
     return total
+
+
+def allowed(vector, outcomes, clip):
+    """The largest weight of both outcomes with which the vector is no longer than the clip."""
+    low, high = 0.0, 1.0
+    if all(np.linalg.norm(vector + outcome) <= clip for outcome in outcomes):
+        return 1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        fits = all(np.linalg.norm(vector + middle * outcome) <= clip for outcome in outcomes)
+        low, high = (middle, high) if fits else (low, middle)
+    return low
 
 
 @pytest.mark.parametrize("clip", [Fraction(1, 5), Fraction(8)])
@@ -67,6 +81,24 @@ def test_a_basis_is_applied_before_the_gradient():
     found = asked.decode(asked.sums(held, BITS), BITS)
     assert found == pytest.approx(by_definition(held, 2.0, basis.matrix), abs=held.rows * 8e-3)
     assert found[-1] == 0.0
+
+
+@pytest.mark.parametrize("clip", [Fraction(1, 2), Fraction(3, 2)])
+def test_the_mean_over_all_ways_in_which_a_record_may_end_is_zero(clip):
+    """At the model's theta, whatever z and the clip are: no weight knows what happens in its interval."""
+    theta = np.ldexp(np.array(THETA, dtype=float), -THETA_BITS)
+    random, asked = np.random.default_rng(8), query(clip)
+    for _ in range(20):
+        features = random.integers(-ONE, ONE, size=(1, D), endpoint=True).astype(np.int32)
+        means = np.exp(WEIGHT * theta[:INTERVALS] + theta[INTERVALS:] @ features[0] / ONE)
+        alive, expected = 1.0, np.zeros(INTERVALS + D)
+        for code, chance in enumerate([*(1.0 - np.exp(-means)), 1.0]):
+            # An event in each interval, or being followed beyond the last.
+            label = code if code < INTERVALS else 2 * INTERVALS
+            held = Records(features, np.array([label], np.int8), np.array([True]), coding=event_time_codes(INTERVALS))
+            expected += alive * chance * asked.decode(asked.sums(held, BITS), BITS)
+            alive *= 1.0 - chance
+        assert np.abs(expected).max() < 4e-3
 
 
 @pytest.mark.parametrize("clip", [Fraction(1, 7), Fraction(1), Fraction(15)])

@@ -1,0 +1,312 @@
+"""Claim: of the intervals of coefficients that models state on real tables, at least 95 of 100 hold the pooled value.
+
+The table is the population, as in benchmarks.interval_coverage: each run draws as many rows from it, with replacement,
+and trains on them with the noise of four parties, one of which may collude, in real numbers. A stated interval holds if
+it contains the coefficient of a regression on all rows of the table, without noise and without clipping: least squares,
+a Poisson regression, a logistic regression, Cox's regression up to the horizon. Schemas are drafted from the tables.
+"""
+
+import gzip
+import math
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from benchmarks.datasets import SHARED
+from benchmarks.interval_coverage import Counted, NoisyTable
+from benchmarks.measuring import Measure, Report, Table
+from dpcore.accounting.gaussian import gaussian_mu
+from dpcore.accounting.noise_shares import PRODUCT_WEIGHT, SQUARE_WEIGHT, number_moments_squared, square_weight
+from dpcore.estimators.errors_of_least_squares import errors_of_least_squares
+from dpcore.estimators.hazards import ProportionalHazards
+from dpcore.estimators.least_squares import LeastSquares
+from dpcore.estimators.oracle import WHOLE, GradientEstimate
+from dpcore.estimators.private_newton import CLIP_OF_LOG_ODDS, PrivateNewton, roomy_norm
+from dpcore.numbers.fixed_point import ONE
+from dpcore.predicates.disjoint import batch_sensitivity
+from dpcore.predicates.evaluation import sums
+from dpcore.queries.gradient import THETA_BITS
+from dpcore.queries.hazard_gradient import HazardGradientQuery
+from dpcore.queries.label_moments import NumberMomentsQuery
+from dpcore.queries.moments import label_multiplier, usual_norm
+from dpcore.queries.number_gradient import NumberGradientQuery
+from dpcore.rados.distribution import NumberMoments
+from dpcore.records.clipping import Basis, Clip
+from dpcore.records.coding import OFFSET_BITS
+from dpcore.records.encoding import store
+from dpcore.records.records import Records
+from dpcore.records.schema import Schema
+from dpcore.statistics.accuracy import Estimates
+from learner.coefficient_table import MOST_HALF_WIDTH
+from learner.report.coefficients import effects
+from learner.uncertainty import half_widths, measurable
+from parties.data.schema_draft import infer
+from radobase.tables.tables import as_source, encoded_blocks, numbers_of
+from radofed.simulation.cox import cox_regression
+
+EPSILON, DELTA, BITS, HAZARD_FRACTION_BITS = 1.0, 1e-6, 12, 8
+PARTIES, COLLUDING = 4, 1
+RIDGE, STEPS = 1e-3, 40
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table and its label. drafted: for `infer`."""
+
+    label: str
+    drafted: dict[str, Any]
+    estimators: tuple[str, ...]
+
+
+TABLES = {
+    "cps1988": Source("wage", {"target": "number"}, ("newton", "linear")),
+    "abalone": Source("label", {"target": "number"}, ("newton", "linear")),
+    "wine_white": Source("label", {"target": "number"}, ("newton", "linear")),
+    "randhie": Source("mdvis", {"target": "count", "excluded": ("person", "meddol", "site")}, ("newton",)),
+    "rotterdam": Source("time_days", {"target": "event", "event": "death"}, ("hazards",)),
+    "flchain": Source("time_days", {"target": "event", "event": "death"}, ("hazards",)),
+    "prostate_survival": Source("time_months", {"target": "event", "event": "died"}, ("hazards",)),
+    "surveys": Source("sex", {"positive": ("F",)}, ("newton",)),
+    "adult_train": Source("label", {"positive": (">50K",), "excluded": ("fnlwgt", "native_country")}, ("newton",)),
+}
+
+
+class Noisy:
+    """An oracle over rows with the noise of a federation in real numbers; see dpcore.estimators.oracle."""
+
+    def __init__(self, records: Records, schema: Schema, epsilon: float, random: np.random.Generator) -> None:
+        self.records, self.schema, self.random, self.rows = records, schema, random, records.rows
+        self.epsilon, self.delta = Fraction(epsilon), Fraction(DELTA)
+        self._mu = gaussian_mu(self.epsilon, DELTA) / math.sqrt(PARTIES / (PARTIES - COLLUDING))
+
+    def statistic(self, predicates: Any, *, part: Fraction = WHOLE) -> Estimates:
+        """Means over the rows."""
+        deviation = self._deviation(batch_sensitivity(predicates).l2_squared, part) / self.rows
+        values = sums(predicates, self.schema, self.records, 0) / self.rows
+        return Estimates(
+            values + self.random.normal(scale=deviation, size=len(values)), self.rows, 0.95, 0.0, 0.0, 0.0, deviation
+        )
+
+    def number_moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> NumberMoments:
+        """Sums of clipped rows."""
+        bound = norm_bound or usual_norm(self.schema)
+        multiplier = label_multiplier(bound, None)
+        query = NumberMomentsQuery(Clip(bound, bias=True), multiplier, 3, self.schema.label.coding)
+        exact = query.moments(query.sums(self.records, BITS), BITS, rows=self.rows, parties=1)
+        deviation = self._deviation(number_moments_squared(query.clip, BITS, multiplier), part) / 4**BITS
+        noise = np.full((exact.d, exact.d), deviation / PRODUCT_WEIGHT)
+        np.fill_diagonal(noise, deviation / SQUARE_WEIGHT)
+        noise[-1, -1] = 0.0
+        upper = np.triu(self.random.normal(size=noise.shape) * noise)
+        of_sums, of_squares = deviation / multiplier, deviation / square_weight(multiplier)
+        return NumberMoments(
+            exact.label_sum + self.random.normal(scale=of_sums, size=exact.d),
+            exact.square_sum + self.random.normal(scale=of_squares),
+            exact.product_sum + upper + np.triu(upper, 1).T,
+            self.rows,
+            True,
+            float(bound),
+            of_sums,
+            of_squares,
+            noise,
+        )
+
+    def number_gradient(
+        self, theta: Vector, *, loss: Any, clip: Fraction, part: Fraction = WHOLE, basis: Basis | None = None
+    ) -> GradientEstimate:
+        """The mean of clipped gradients."""
+        query = NumberGradientQuery(loss, _fixed(theta), clip, 3, basis, self.schema.label.coding)
+        return self._mean(query, BITS, part)
+
+    def hazard_gradient(
+        self, theta: Vector, *, clip: Fraction, interval_weight: int, part: Fraction = WHOLE, basis: Basis | None = None
+    ) -> GradientEstimate:
+        """The mean of weighted gradients."""
+        intervals = self.schema.label.coding.intervals
+        query = HazardGradientQuery("hazards", _fixed(theta), clip, 3, basis, intervals, interval_weight)
+        return self._mean(query, HAZARD_FRACTION_BITS, part)
+
+    def _mean(self, query: Any, bits: int, part: Fraction) -> GradientEstimate:
+        mean = query.decode(query.sums(self.records, bits), bits) / self.rows
+        deviation = self._deviation(Fraction(4) * query.clip**2, part) / self.rows
+        return GradientEstimate(mean + self.random.normal(scale=deviation, size=len(mean)), deviation, self.rows)
+
+    def _deviation(self, squared: Fraction | int, part: Fraction) -> float:
+        return math.sqrt(float(squared) / float(part)) / self._mu
+
+
+def _fixed(theta: Vector) -> tuple[int, ...]:
+    return tuple(np.rint(np.ldexp(theta, THETA_BITS)).astype(int).tolist())
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """A table as rows that a drafted schema encodes. pooled: the coefficients of all of it, (d,)."""
+
+    schema: Schema
+    x: Matrix
+    labels: NDArray[Any]
+    usable: NDArray[np.bool_]
+    pooled: Vector
+
+    @classmethod
+    def of(cls, name: str, folder: Path = SHARED) -> Self:
+        """A table of the folder."""
+        source = TABLES[name]
+        with tempfile.TemporaryDirectory() as made:
+            file = Path(made) / f"{name}.csv"
+            with gzip.open(folder / f"{name}.csv.gz", "rb") as packed, file.open("wb") as unpacked:
+                shutil.copyfileobj(packed, unpacked)
+            schema = infer(as_source(file), source.label, **source.drafted)[0]
+            blocks = list(encoded_blocks(as_source(file), schema, label=True))
+            times = numbers_of(as_source(file), source.label) if schema.label.coding.intervals else np.zeros(0)
+        x, usable = (np.concatenate([getattr(each, what) for each in blocks]) for what in ("x", "usable"))
+        labels = np.concatenate([each.labels for each in blocks if each.labels is not None])
+        x[~usable] = 0.0
+        return cls(schema, x, labels, usable, _pooled(schema, x[usable], labels[usable], times[usable[: len(times)]]))
+
+    def records(self, rows: NDArray[np.intp]) -> Records:
+        """Those of some rows."""
+        coding = self.schema.label.coding
+        return Records(store(self.x[rows]), self.labels[rows].astype(coding.dtype), self.usable[rows], coding=coding)
+
+    def errors(self, estimator: str, epsilon: float, seed: int) -> tuple[Vector, Vector, NDArray[np.bool_]]:
+        """Of a run: errors of the coefficients without the intercept, half-widths, and whether they are stated."""
+        random = np.random.default_rng(seed)
+        drawn = random.integers(len(self.x), size=len(self.x))
+        theta, covariance = self._fitted(estimator, drawn, epsilon, random)
+        combinations = np.array([weights for name, _, weights in effects(self.schema) if name != "intercept"])
+        widths = half_widths(combinations, covariance)
+        stated = measurable(combinations, covariance) & (widths <= MOST_HALF_WIDTH)
+        return combinations @ (theta - self.pooled), widths, stated
+
+    def _fitted(
+        self, estimator: str, drawn: NDArray[np.intp], epsilon: float, random: np.random.Generator
+    ) -> tuple[Vector, Matrix]:
+        if self.schema.label.coding.kind == "signs":
+            kept = drawn[self.usable[drawn]]
+            # One of four parties may collude: the noise is larger by the root of 4/3.
+            signs: Any = NoisyTable(self.x[kept], self.labels[kept].astype(float), self.schema, epsilon, random)
+            signs.epsilon = Fraction(epsilon * math.sqrt((PARTIES - COLLUDING) / PARTIES)).limit_denominator(10**6)
+            fitted: Any = PrivateNewton(clip=CLIP_OF_LOG_ODDS).fit_queries(signs)
+            return fitted.theta_, fitted.covariance_
+        oracle: Any = Noisy(self.records(drawn), self.schema, epsilon, random)
+        if estimator == "linear":
+            moments = oracle.number_moments(norm_bound=roomy_norm(self.schema))
+            least = LeastSquares().fit_moments(moments)
+            errors = errors_of_least_squares(least.theta_, moments, least.residual_variance_, self.schema)
+            return least.theta_, errors.covariance
+        made: Any = ProportionalHazards() if estimator == "hazards" else PrivateNewton()
+        made.fit_queries(oracle)
+        return made.theta_, made.covariance_
+
+
+def _pooled(schema: Schema, x: Matrix, labels: NDArray[Any], times: Vector) -> Vector:
+    """The regression on all usable rows, with a ridge of `RIDGE` for columns that determine one another."""
+    coding = schema.label.coding
+    values = coding.values(labels).astype(np.float64)
+    if coding.intervals:
+        horizon = schema.label.borders[-1]  # type: ignore[union-attr]  # a time to an event
+        known = np.where(values == 2 * coding.intervals, horizon, times)
+        return np.append(cox_regression(x[:, :-1], known, values < coding.intervals), 0.0)
+    if coding.kind == "number":
+        return _newton(x, lambda eta: (eta, np.ones_like(eta)), values / ONE, steps=1)
+    if coding.kind == "count":
+        offsets = np.ldexp(coding.offsets(labels).astype(np.float64), -OFFSET_BITS)
+        return _newton(x, lambda eta: (np.exp(eta + offsets),) * 2, values)
+    return _newton(x, _logistic, (values + 1.0) / 2.0)
+
+
+def _logistic(eta: Vector) -> tuple[Vector, Vector]:
+    mean = 1.0 / (1.0 + np.exp(-eta))
+    return mean, mean * (1.0 - mean)
+
+
+def _newton(x: Matrix, family: Callable[[Vector], tuple[Vector, Vector]], y: Vector, steps: int = STEPS) -> Vector:
+    """The root of a generalised linear model. family: mean and variance of linear predictors."""
+    theta, ridge = np.zeros(x.shape[1]), RIDGE * np.eye(x.shape[1])
+    for _ in range(steps):
+        mean, variance = family(x @ theta)
+        step = np.linalg.solve((x * variance[:, np.newaxis]).T @ x + ridge, x.T @ (y - mean) - ridge @ theta)
+        theta = theta + step * min(1.0, 2.0 / max(float(np.linalg.norm(step)), RIDGE))
+    return theta
+
+
+def counted(population: Population, estimator: str, epsilon: float, seeds: Iterable[int]) -> Counted:
+    """Which share of coefficients has an interval, and of these which holds."""
+    found: list[tuple[float, float]] = []
+    for seed in seeds:
+        errors, widths, stated = population.errors(estimator, epsilon, seed)
+        found += zip(stated, stated & (np.abs(errors) <= widths), strict=True)
+    return Counted.of(found)
+
+
+RUNS, QUICK_RUNS = 500, 10
+STATED = 95.0
+
+
+def run(*, everything: bool = False) -> Report:
+    """Measure."""
+    runs = RUNS if everything else QUICK_RUNS
+    there = [name for name in TABLES if (SHARED / f"{name}.csv.gz").is_file()]
+    found: list[tuple[str, str, Counted]] = []
+    for name in there:
+        population = Population.of(name)
+        for estimator in TABLES[name].estimators:
+            start = time.perf_counter()
+            found.append((name, estimator, counted(population, estimator, EPSILON, range(runs))))
+            print(f"  {name}, {estimator}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
+    return Report(
+        "coefficient_coverage",
+        (__doc__ or "").partition("\n")[0],
+        {
+            "epsilon": EPSILON,
+            "delta": DELTA,
+            "runs": runs,
+            "found": [
+                {"table": name, "estimator": estimator, "stated": each.stated, "hold": each.hold}
+                for name, estimator, each in found
+                if each.stated
+            ],
+        },
+        [
+            Measure.of(f"{name}, {estimator}", "% of stated hold", [100 * e.hold])
+            for name, estimator, e in found
+            if e.stated
+        ],
+        [],
+        [
+            Table(
+                "Intervals of 95 % of coefficients",
+                ("table", "estimator", "% stated", "% of these hold"),
+                [
+                    (name, estimator, f"{100 * e.stated:.1f}", f"{100 * e.hold:.1f}" if e.stated else "none stated")
+                    for name, estimator, e in found
+                ],
+            )
+        ],
+        [f"Runs on each table: {runs}. What is not stated is said to be not measurable."],
+    )
+
+
+def draw(report: Report, figure: Figure) -> None:
+    """The shares that hold, beside the stated rate."""
+    axes = figure.subplots()
+    shown = report.measures[::-1]
+    axes.barh([each.what for each in shown], [each.median for each in shown], color="tab:blue")
+    axes.axvline(STATED, color="black", linewidth=0.8, linestyle="--")
+    axes.set_xlim(80, 100)
+    axes.set_xlabel("% of the stated intervals that hold the pooled coefficient")

@@ -1,0 +1,26 @@
+"""Of the intervals of coefficients on public tables, 95 of 100 hold the pooled value; the table is the population.
+
+The tables are read from the directory of benchmarks.datasets and skipped without it. What is measured, and how, is in
+benchmarks.coefficient_coverage.
+"""
+
+import pytest
+
+from benchmarks.coefficient_coverage import EPSILON, TABLES, Population, counted
+from benchmarks.datasets import SHARED
+
+RUNS, LEAST = 60, 0.93
+"""With some hundred stated intervals of a run that depend on one another, 60 runs err by about two points."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("name", ["cps1988", "randhie", "flchain", "rotterdam", "surveys"])
+def test_what_is_stated_holds_the_pooled_coefficient(name):
+    if not (SHARED / f"{name}.csv.gz").is_file():
+        pytest.skip(f"the directory {SHARED} does not have {name}")
+    population = Population.of(name)
+    for estimator in TABLES[name].estimators:
+        found = counted(population, estimator, EPSILON, range(RUNS))
+        assert found.stated > 0.5
+        assert found.hold >= LEAST
