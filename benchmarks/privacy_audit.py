@@ -55,6 +55,7 @@ from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation, PartySecret, RowPart
 from dpcore.records.features import Label, RealFeature
+from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 
@@ -145,7 +146,9 @@ class Audited:
         added, left = np.zeros(length, dtype=np.uint64), np.zeros(length, dtype=np.uint64)
         for party, held in enumerate(cohort):
             secret = PartySecret(bytes([table, party]) + number.to_bytes(30, "big"), b"audited")
-            values = kind.contribution(held, FRACTION_BITS, Computation(parties[party], secret, in_this_thread))
+            numbers = None if kind.persons is None else one_person(held)
+            computation = Computation(parties[party], secret, in_this_thread, numbers=numbers)
+            values = kind.contribution(held, FRACTION_BITS, computation)
             mask = -left if party == len(cohort) - 1 else masks.integers(1 << 63, size=length, dtype=np.uint64)
             left += mask
             added += to_residues(values, encoding, mask)
@@ -218,6 +221,12 @@ def rows_of(*rows: Sequence[float]) -> Records:
     """Records with these features and label +1, so that the edges are the features."""
     features = np.round(np.array(rows, dtype=np.float64) * ONE).astype(np.int32)
     return Records(features, np.ones(len(rows), dtype=np.int8), np.ones(len(rows), dtype=np.bool_))
+
+
+def one_person(held: Records) -> RowNumbers:
+    """The numbers of rows that are all of one person."""
+    key = RowKey(bytes(32), "audited", "party", "data")
+    return RowNumbers(key, key.of_ids(["one"] * held.rows))
 
 
 def no_record() -> Records:

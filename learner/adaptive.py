@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from dpcore.accounting.gaussian import ShiftDistribution
 from dpcore.accounting.local_response import LocalResponse
 from dpcore.accounting.mixed import PureLoss
+from dpcore.accounting.protection import WHOLE
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.numbers.rationals import rounded_up
 from dpcore.queries.statistic import StatisticQuery
@@ -37,15 +38,17 @@ def premise_of(questions: int, way: Way) -> str:
 
 
 class Series:
-    """At most k questions about the rows of a part and an epoch; None for all of them.
+    """At most k questions about the rows of a part and an epoch, None for all of them; of persons, or of records.
 
     Answers that the learner has from elsewhere count by what they are about ("Adaptive questions" in
     docs/explanation/proofs.md): not at all, if it is another epoch, or as the number of the rows that are asked, if it
     is a part without any of them.
     """
 
-    def __init__(self, adaptive: Adaptive, whole: HeldBack | None, epoch: str | None = None) -> None:
-        self._adaptive, self._whole, self._epoch = adaptive, whole, epoch
+    def __init__(
+        self, adaptive: Adaptive, whole: HeldBack | None, epoch: str | None = None, *, is_of_persons: bool = False
+    ) -> None:
+        self._adaptive, self._whole, self._epoch, self._is_of_persons = adaptive, whole, epoch, is_of_persons
         self._way, self._decided = adaptive.way, False
         self._asked, self._pieces_only, self._beside = 0, True, False
         self._leak, self._nats = Leak(), 0.0
@@ -157,14 +160,17 @@ class Series:
         if None not in (self._epoch, query.epoch) and self._epoch != query.epoch:
             return
         kind = query.kind
-        self._leak += _leak_of(query, list(answer.party_rows.values()))
+        # Nothing bounds what an answer about records tells about a person.
+        is_bounded = query.persons is not None or not self._is_of_persons
+        leak = _leak_of(query, list(answer.party_rows.values())) if is_bounded else Leak(math.inf, math.inf)
+        self._leak += leak
         # Rows outside of its part enter other answers, such as local ones.
         is_of_part = query.held_back is not None and kind.protection(setting_of(query)).is_of_part
         if is_of_part and self._whole is not None and self._whole.is_disjoint(query.held_back):
             self._beside = True
             return
         if isinstance(kind, StatisticQuery) and not isinstance(kind.noise, LocalResponse):
-            noise = SharedNoise(kind.noise, len(answer.party_rows), query.encoding.fraction_bits)
+            noise = SharedNoise(kind.noise, len(answer.party_rows), kind.unit_bits(query.encoding.fraction_bits))
             self._nats += len(kind.predicates) * nats(noise, rows / 2)
             self._pieces_only &= query.held_back == self._piece(self._asked)
             self._asked += 1
@@ -209,9 +215,9 @@ def _nats_of(batch: Batch, rows: int) -> Callable[[float], float]:
 
 
 def _leak_of(query: Query, party_rows: Sequence[int]) -> Leak:
-    """What an answer tells about one record, to a learner that sees answers only; infinite without a bound."""
+    """What an answer tells about its unit of privacy, to one who sees answers only; infinite if nothing is bounded."""
     protection = query.kind.protection(setting_of(query))
-    if protection.scope == "record":
+    if protection.scope in WHOLE:
         found = protection.distribution_for(party_rows, min(party_rows), query.delta, colluding=False)
         if isinstance(found, ShiftDistribution | PureLoss):
             return Leak.of(found)

@@ -116,6 +116,11 @@ class AnswerSource(Protocol):
         """The total of the rows that parties state; 0 if none states any."""
         ...
 
+    @property
+    def persons(self) -> int:
+        """The total of their persons; 0 if only answers about persons tell it."""
+        ...
+
     def plan(self, request: Request) -> Plan:
         """The plan of a request; sends nothing. Raises what `learner.planning.plan_query` raises."""
         ...
@@ -368,7 +373,8 @@ class BudgetedOracle(Inquiring):
         self._series: Series | None = None
         self._counted = 0
         if self.adaptive is not None:
-            self._series = Series(self.adaptive, federation.held_back, federation.terms.get("epoch"))
+            epoch, is_of_persons = federation.terms.get("epoch"), self._is_of_persons
+            self._series = Series(self.adaptive, federation.held_back, epoch, is_of_persons=is_of_persons)
             for answer in federation.source.earlier:
                 self._series.count(answer)
         self.answers: list[Answer] = []
@@ -383,7 +389,7 @@ class BudgetedOracle(Inquiring):
     def rows(self) -> int:
         """The total of the rows that parties state; of a part of the rows, how many of them it has on average.
 
-        Of an epoch, what they stated in the last answer about it; 0 before that.
+        Of an epoch, or of persons, what they stated in the last answer about these; 0 before that.
         """
         rows = self._stated_rows
         return rows if self.held_back is None else self.held_back.rows(rows)
@@ -391,16 +397,24 @@ class BudgetedOracle(Inquiring):
     @property
     def _stated_rows(self) -> int:
         federation, epoch = self._federation, self._federation.terms.get("epoch")
-        if epoch is None:
+        if epoch is None and not self._is_of_persons:
             return federation.source.rows
-        rows = _rows_of_epoch(federation.known, epoch)
-        return self._earlier_rows_of_epoch if rows is None else rows
+        if epoch is None and federation.source.persons:
+            return federation.source.persons
+        rows = _units_of(federation.known, epoch, is_of_persons=self._is_of_persons)
+        return self._earlier_units if rows is None else rows
+
+    @property
+    def _is_of_persons(self) -> bool:
+        """Whether persons are the unit of privacy; what parties state are then numbers of persons."""
+        return self._federation.terms.get("unit") == "person"
 
     @cached_property
-    def _earlier_rows_of_epoch(self) -> int:
-        """What parties stated of the epoch before this federation asked; 0 if nothing. Read once, as it may be slow."""
+    def _earlier_units(self) -> int:
+        """What parties stated of these before this federation asked; 0 if nothing. Read once, as it may be slow."""
         federation = self._federation
-        return _rows_of_epoch(federation.source.earlier, federation.terms["epoch"]) or 0
+        epoch = federation.terms.get("epoch")
+        return _units_of(federation.source.earlier, epoch, is_of_persons=self._is_of_persons) or 0
 
     @property
     def held_back(self) -> HeldBack | None:
@@ -819,14 +833,16 @@ class BudgetedOracle(Inquiring):
         return words if count else f"{words}; --would-accept asks first, and counts nothing"
 
 
-def _rows_of_epoch(answers: Sequence[Answer], epoch: str) -> int | None:
-    """The rows of the parties in the last of the answers about this epoch; None if there is none."""
-    found = next((answer for answer in reversed(answers) if answer.query.epoch == epoch), None)
+def _units_of(answers: Sequence[Answer], epoch: str | None, *, is_of_persons: bool) -> int | None:
+    """The rows, or persons, of the parties in the last of the answers about these; None if there is none."""
+    wanted = epoch, is_of_persons
+    queries = ((answer, answer.query) for answer in reversed(answers))
+    found = next((answer for answer, query in queries if (query.epoch, query.persons is not None) == wanted), None)
     return None if found is None else sum(found.party_rows.values())
 
 
 def rows_about(answer: Answer) -> int:
-    """The number of rows that an answer's sums are divided by: of a part of the rows, how many it has on average.
+    """The number of rows, or persons, by which an answer's sums are divided: of a part, how many it has on average.
 
     dpcore.records.held_back proves that the means are unbiased.
     """
@@ -897,7 +913,7 @@ def _noise(kind: StatisticQuery, parties: int, fraction_bits: int) -> SharedNois
     """On each sum, from so many parties; of local answers over one row."""
     if isinstance(kind.noise, LocalResponse):
         return LocalNoise(kind.noise)
-    return SharedNoise(kind.noise, parties, fraction_bits)
+    return SharedNoise(kind.noise, parties, kind.unit_bits(fraction_bits))
 
 
 def _kind(query: Query, expected: type[Kind]) -> Kind:

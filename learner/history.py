@@ -196,11 +196,12 @@ class NotAskedBeforeError(ConfigurationError):
 
 
 def question_digest(query: Query) -> str:
-    """Identifies a query by what it asks, not by time and parties: a hash of schema, kind, part, map and epoch."""
+    """Identifies a query by what it asks, not by time and parties: a hash of schema, kind, part, map, epoch, unit."""
     message = query.to_proto()
     parts = (part.SerializeToString(deterministic=True) for part in (message.held_back, message.feature_map))
     epoch = [] if query.epoch is None else [b"epoch\0", query.epoch.encode()]
-    return sha256(query.schema.digest, kind_bytes(query.kind), *parts, *epoch).hex()
+    unit = [] if query.persons is None else [b"persons\0", message.persons.SerializeToString(deterministic=True)]
+    return sha256(query.schema.digest, kind_bytes(query.kind), *parts, *epoch, *unit).hex()
 
 
 def asks_the_same(query: Query, payload: bytes) -> bool:

@@ -187,7 +187,7 @@ def _planned_counts(inquiry: CountsInquiry, oracle: PlansInquiries, part: Fracti
     plan, rows = oracle.planned(batch, part=part), oracle.rows
     kind = cast("StatisticQuery", plan.query.kind)
     assert not isinstance(kind.noise, LocalResponse), "it was planned with shares of noise"
-    noise = SharedNoise(kind.noise, _parties(plan), plan.query.encoding.fraction_bits)
+    noise = SharedNoise(kind.noise, _parties(plan), kind.unit_bits(plan.query.encoding.fraction_bits))
     on_cells = CellNoise(noise.deviation, noise.copies)
     inquiry.check_measurable(schema, on_cells, rows, float(oracle.epsilon * part))
     reach = on_cells.half_width(1, 1.0 - inquiry.confidence)

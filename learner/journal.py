@@ -115,6 +115,11 @@ class SessionSource:
         """The total of the rows that the accepted parties stated: in their last statements, otherwise in the roster."""
         return self._session.stated_rows()
 
+    @property
+    def persons(self) -> int:
+        """0: parties state their persons in answers about persons only."""
+        return 0
+
     def plan(self, request: Request) -> Plan:
         """See learner.federation.AnswerSource."""
         plan = self._session.plan(request)

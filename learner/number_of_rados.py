@@ -84,7 +84,7 @@ def moments_error(kind: MomentsQuery, d: int, party_rows: Sequence[int], fractio
     A symmetric matrix of independent noise of deviation s has norm 2 s sqrt(d) (Wigner 1955).
     """
     units = kind.share_sigma * math.sqrt(len(party_rows)) / PRODUCT_WEIGHT
-    return 2 * math.ldexp(units, -2 * fraction_bits) * math.sqrt(d) / sum(party_rows)
+    return 2 * units * kind.product_unit(fraction_bits) * math.sqrt(d) / sum(party_rows)
 
 
 # DP-FEAT: as many as an epsilon allows.

@@ -28,6 +28,10 @@ from wire.query import MAX_QUERY_BYTES, OWN_FEATURES, Feature, PaillierKey, Quer
 from wire.query_kinds import AnyKind, has_class_products, has_class_weights
 from wire.roster import Member, Roster
 
+PERSON_WORDS = (
+    "Parties count persons, and a person's rows count together as much as one record: an answer is an average over "
+    "persons of the average of each one's rows."
+)
 EPOCH_WORDS = (
     "Parties answer as if they had no other rows, and count the cost beside that of queries about all rows only."
 )
@@ -77,6 +81,7 @@ class Plan:
         what = f"Over schema {query.schema.name!r}, {query.d} coordinates: {query.words}."
         part = [] if query.held_back is None else ["Other rows contribute zero, and the cost is that of all rows."]
         part += [] if query.epoch is None else [EPOCH_WORDS]
+        part += [] if query.persons is None else [PERSON_WORDS]
         size = (
             f"Each party uploads {self.ciphertexts} ciphertexts under a {self.public_key.bits}-bit key, "
             f"{_megabytes(self.upload_bytes_per_party)} MB: slots of {encoding.slot_bits} bits, values with "
@@ -84,7 +89,7 @@ class Plan:
         )
         cohort = (
             f"A cohort has {query.cohort_min} to {query.max_parties} parties and at most "
-            f"{amount(query.max_rows, 'row')}; "
+            f"{amount(query.max_rows, 'row' if query.persons is None else 'person')}; "
             f"{self.colluders} of the parties may collude."
         )
         times = (
@@ -178,12 +183,14 @@ def plan_query(
     now = stated_rows or {}
     max_rows = request.max_rows or sum(_most_rows(member, now.get(member.name)) for member in asked)
     stated = tuple(m for each in asked if (m := now.get(each.name, each.rows_at_least)) is not None)
-    known = stated if request.epoch is None else ()
+    known = stated if request.epoch is None and request.persons is None else ()
+    _check_persons(request, len(asked), max_parties)
     kind, chosen = _checked_kind(request, cohort_min - colluders, known)
     cohorts = Cohorts(cohort_min, cohort_min - colluders, max_parties) if max_parties <= MOST_PARTIES else None
     kind, noise_note = _following(kind, request, cohorts, understood)
     features = [Feature.QUESTION] * question + [Feature.COHORT_NOISE] * (kind.cohorts is not None)
     features += [Feature.CLASS_PRODUCTS] * has_class_products(kind)
+    features += [Feature.PERSONS] * (kind.persons is not None)
     features += [Feature.CLASS_WEIGHTS] * has_class_weights(kind)
     if request.epoch is not None and not kind.takes_parts:
         # What they state is about all rows, and this kind's cost depends on how many there are.
@@ -216,6 +223,7 @@ def plan_query(
         feature_map=request.feature_map,
         purpose=request.purpose,
         epoch=request.epoch,
+        persons=kind.persons,
         noise_of_cohort=kind.cohorts is not None,
     )
     _check_size(query)
@@ -276,6 +284,8 @@ def _key(certificate: Envelope, expires_unix_s: int) -> PaillierKey:
 
 def _checked_kind(request: Request, honest: int, stated: tuple[int, ...]) -> tuple[AnyKind, str]:
     kind, why = request.kind_and_why(honest, stated)
+    # Of kinds that protect no persons, this says so.
+    kind = kind if kind.persons == request.persons else kind.of_persons(request.persons)
     assert isinstance(kind, AnyKind), "requests are for these kinds"
     kind.check_target(request.schema.label)
     if request.held_back is not None and not kind.takes_parts:
@@ -292,6 +302,15 @@ def _checked_kind(request: Request, honest: int, stated: tuple[int, ...]) -> tup
         fewer = kind.fewer(MAX_VALUES, request.d)
         raise PlanError(f"{length} values are more than the {MAX_VALUES} of one query: {fewer}")
     return kind, why
+
+
+def _check_persons(request: Request, asked: int, max_parties: int) -> None:
+    """Raise PlanError if a person may be at more parties than there are."""
+    most = min(asked, max_parties)
+    if request.persons is not None and request.persons.parties > most:
+        raise PlanError(
+            f"a person may be at {request.persons.parties} parties and the query takes {most}: lower persons_may_repeat"
+        )
 
 
 def _check_size(query: Query) -> None:

@@ -79,6 +79,11 @@ class Questions:
         return self._session.stated_rows()
 
     @property
+    def persons(self) -> int:
+        """As of `learner.journal.SessionSource`."""
+        return 0
+
+    @property
     def earlier(self) -> Sequence[Release]:
         """As of `learner.journal.SessionSource`."""
         return opened_releases(self._session.config)

@@ -41,6 +41,7 @@ from dpcore.records.coding import SIGNS
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack
 from dpcore.records.losses import LossName
+from dpcore.records.persons import Persons, factor_of
 from dpcore.records.schema import Schema
 from learner.number_of_rados import (
     USUAL_A_COORDINATE,
@@ -102,6 +103,11 @@ class Terms(QueryTerms, ABC):
         if self.feature_map is not None:
             self.feature_map.check(self.schema)
         super().__post_init__()
+
+    @property
+    def persons(self) -> Persons | None:
+        """That persons are the unit of privacy; None for records."""
+        return Persons(self.persons_may_repeat or 1) if self.unit == "person" else None
 
     @property
     def d(self) -> int:
@@ -279,7 +285,7 @@ class NoisyTerms(Terms):
     def calibrated(self, kind: Kind, honest_parties: int) -> Kind:
         """The kind with the least Gaussian noise for the request's part. Raises PlanError."""
         setting = self.setting(honest_parties)
-        return kind.calibrated(setting, (), self.epsilon, self.delta, self.counted_part)
+        return kind.of_persons(self.persons).calibrated(setting, (), self.epsilon, self.delta, self.counted_part)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -343,12 +349,13 @@ class StatisticRequest(NoisyTerms):
 
     def kind(self, honest_parties: int, party_rows: Sequence[int]) -> StatisticQuery:  # noqa: ARG002  (any sizes)
         """See `Terms`."""
-        least = StatisticQuery(self.predicates, self.schema, GaussianShares(SMALLEST_SHARE_SIGMA), self.feature_map)
+        shares = GaussianShares(SMALLEST_SHARE_SIGMA)
+        least = StatisticQuery(self.predicates, self.schema, shares, self.feature_map, persons=self.persons)
         if self.local:
             # Without a bit that a record decides, any epsilon holds.
             epsilon = self.epsilon * self.counted_part / max(1, least.sensitivity.l1)
             return replace(least, noise=LocalResponse(min(epsilon, Fraction(LARGEST_EPSILON))))
-        l1 = least.sensitivity.l1 << self.noise_fraction_bits
+        l1 = least.sensitivity.l1 * factor_of(self.persons) << self.noise_fraction_bits
         laplace = LaplaceShares(smallest_scale(l1, self.epsilon * self.counted_part), honest_parties)
         if self.pure:
             return replace(least, noise=laplace)
@@ -444,12 +451,14 @@ class ChosenRequest(Terms):
 
     def kind_and_why(self, honest_parties: int, party_rows: Sequence[int]) -> tuple[MomentsQuery | RadosQuery, str]:
         """See `Terms`."""
-        if self.d * (self.d + 3) // 2 > MAX_VALUES:
+        if self.d * (self.d + 3) // 2 > MAX_VALUES and self.persons is None:
             kind, why = self._rados.kind_and_why(honest_parties, party_rows)
             return kind, f"Gaussian rados were chosen: moments are too many values for one query. {why}"
         moments = self._moments.kind(honest_parties, party_rows)
         if self.schema.label.coding != SIGNS:
             return moments, "Moments were chosen: rados tell of labels of two classes alone."
+        if self.persons is not None:
+            return moments, "Moments were chosen: rados protect no persons."
         if not party_rows:
             return moments, "Moments were chosen: no party's rows are known, so their noise was not compared."
         error = moments_error(moments, self.d, party_rows, self._moments.noise_fraction_bits)

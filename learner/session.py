@@ -247,8 +247,8 @@ class Session:
         return answers
 
     def _note_rows(self, rows: Mapping[str, int], roster: Roster, query: Query) -> None:
-        """Remember what parties stated of all their rows."""
-        if query.epoch is None:
+        """Remember what parties stated of all their rows; of an epoch, or of persons, they state other numbers."""
+        if query.epoch is None and query.persons is None:
             self._state.note_rows(rows, roster, query.created_at_unix_s)
 
     def _end_question(self, query_id: bytes) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
+from dpcore.accounting.protection import WHOLE
 from dpcore.errors import ConfigurationError
 from dpcore.records.features import two_classes
 from dpcore.records.schema import Schema
@@ -61,7 +62,7 @@ def load_start(
             "them would be wrong about new rows. Start from a model that held back as many, or leave --hold-back out"
         )
     statement = model.statement
-    if statement.scope != "record" or statement.delta is None:
+    if statement.scope not in WHOLE or statement.delta is None:
         raise ConfigurationError(
             f"{path}: nothing bounds what the model's releases reveal about whole records, so nothing would for the "
             "new model: start from a model whose releases protect records"

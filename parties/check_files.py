@@ -156,6 +156,9 @@ def _policy(run: Run) -> None:
     unbounded = [name for name in policy.designs if name in _UNBOUNDED_DESIGNS]
     if unbounded and not policy.limits.unbounded_queries:
         advice = f"{advice} unbounded_queries = 0 refuses every query of {' and '.join(unbounded)}.".strip()
+    if policy.limits.person is not None and run.config.id_column is None:
+        unknown = "It limits persons, and no column says whose rows are: name an id_column in the configuration."
+        advice = f"{advice} {unknown}".strip()
     run.add(
         "policy",
         f"designs {', '.join(policy.designs) or 'none'}; {amount(len(policy.learners), 'learner')}; "

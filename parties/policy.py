@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from dpcore.accounting.filters import PrivacyLimit
+from dpcore.accounting.protection import WHOLE
 from dpcore.predicates.expressions import PredicateError
 from dpcore.predicates.notation import parse
 from parties.ledger.limits import LedgerLimits
@@ -68,7 +69,8 @@ class ScopeLimit(Configuration):
 class PolicyLimits(Configuration):
     """Privacy budget of the data source, over all learners, and limits of one query.
 
-    `epsilon` and `delta` hold in each scope separately: whole records, each source column, each feature's own values.
+    `epsilon` and `delta` hold in each scope separately: persons, whole records, each source column, each feature's
+    own values.
     """
 
     epsilon: Exact = Fraction(0)
@@ -77,6 +79,10 @@ class PolicyLimits(Configuration):
     delta: Annotated[Exact, Field(lt=1)] = Fraction(0)
     """Delta that belongs to `epsilon`, below 1. Give at least twice `delta_per_query`. Provisioned files have
     `"1e-5"`."""
+    person: ScopeLimit | None = None
+    """Limit for whole persons, with all their rows (`id_column` in `party.toml`). With it, queries that protect records
+    only are refused: nothing bounds what they tell about a person. Default: `epsilon` and `delta` for the queries that
+    protect persons, beside others that do not."""
     record: ScopeLimit | None = None
     """Replaces `epsilon` and `delta` for whole records."""
     columns: dict[str, ScopeLimit] = Field(default_factory=dict)
@@ -117,6 +123,7 @@ class PolicyLimits(Configuration):
         return LedgerLimits(
             lifetime=exact(self),
             unbounded_events=self.unbounded_queries,
+            person=None if self.person is None else exact(self.person),
             record=None if self.record is None else exact(self.record),
             columns={name: exact(limit) for name, limit in self.columns.items()},
             features={name: exact(limit) for name, limit in self.features.items()},
@@ -247,7 +254,8 @@ class Policy(Configuration):
 def check_query(policy: Policy, opened: OpenedQuery, roster: Roster, own_name: str) -> None:
     """Refuse a query that the policy does not allow, before anything is computed for it.
 
-    Raises WireError(POLICY_LEARNER, POLICY_DESIGN, POLICY_UNPROTECTED, POLICY_PURPOSE, POLICY_LIMITS or POLICY_COHORT).
+    Raises WireError(POLICY_LEARNER, POLICY_DESIGN, POLICY_UNPROTECTED, UNIT_REFUSED, POLICY_PURPOSE, POLICY_LIMITS or
+    POLICY_COHORT).
     """
     query = opened.query
     pinned = {(learner.name, learner.signing_key) for learner in policy.learners}
@@ -257,8 +265,10 @@ def check_query(policy: Policy, opened: OpenedQuery, roster: Roster, own_name: s
     if design not in policy.designs:
         raise WireError(Code.POLICY_DESIGN, f"It is {design!r}.")
     # Rados without noise on every coordinate reveal records (docs/threat-model-details.md, 4.4 and 4.5).
-    if query.kind.scope != "record" and not policy.allow_unprotected:
+    if query.kind.scope not in WHOLE and not policy.allow_unprotected:
         raise WireError(Code.POLICY_UNPROTECTED, f"It is {design!r}.")
+    if policy.limits.person is not None and query.persons is None:
+        raise WireError(Code.UNIT_REFUSED, f"It is {design!r}, and its unit of privacy is a record.")
     if policy.purpose_required and not query.purpose:
         raise WireError(Code.POLICY_PURPOSE)
     _check_limits(policy.limits, query)

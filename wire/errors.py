@@ -71,6 +71,8 @@ class Code(StrEnum):
     PLAN_INFEASIBLE = "PLAN_INFEASIBLE"
     EPOCH_EMPTY = "EPOCH_EMPTY"
     EPOCH_CHANGED = "EPOCH_CHANGED"
+    PERSONS_UNKNOWN = "PERSONS_UNKNOWN"
+    UNIT_REFUSED = "UNIT_REFUSED"
     ROWS_NOT_ACCEPTED = "ROWS_NOT_ACCEPTED"
     UNAVAILABLE = "UNAVAILABLE"
     # The end of a query without a total.
@@ -345,6 +347,18 @@ CATALOGUE: dict[Code, Entry] = {
         _S.FAILED_PRECONDITION,
         "The party answered about some of the epoch's rows in another epoch.",
         "Ask the party's data officer: each row has to stay in its first epoch. A query without an epoch is answered.",
+        6,
+    ),
+    Code.PERSONS_UNKNOWN: Entry(
+        _S.FAILED_PRECONDITION,
+        "The party cannot tell which rows are of one person.",
+        "Its data officer names an id_column without empty cells in `party.toml`, or leave out --unit person.",
+        6,
+    ),
+    Code.UNIT_REFUSED: Entry(
+        _S.PERMISSION_DENIED,
+        "The party limits the privacy loss of persons, and the query protects records only.",
+        "Ask with --unit person. A query about rados has no bound for persons.",
         6,
     ),
     Code.ROWS_NOT_ACCEPTED: Entry(

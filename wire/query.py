@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, cast
 
 from dpcore.accounting.cohorts import Cohorts
 from dpcore.accounting.protection import Setting
+from dpcore.accounting.words import person
 from dpcore.errors import PlanError, RadofedError, SchemaError, SlotOverflowError
 from dpcore.numbers.fixed_point import Encoding, check_fits
 from dpcore.paillier.packing import ciphertext_count
@@ -17,6 +18,7 @@ from dpcore.paillier.public import PublicKey
 from dpcore.queries.kind import MAX_PARTIES, MAX_VALUES, QueryLimits
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack
+from dpcore.records.persons import Persons
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from rado.v1 import query_pb2, roster_pb2
@@ -67,6 +69,8 @@ class Feature(StrEnum):
     """The schema has a weight: moments and gradients count each record by it (dpcore.records.weight)."""
     CLASS_PRODUCTS = "class-products"
     """Moments have products of each class (dpcore.queries.class_moments)."""
+    PERSONS = "persons"
+    """Persons are the unit of privacy (dpcore.records.persons)."""
     CLASS_WEIGHTS = "class-weights"
     """A gradient weighs the classes of the label (dpcore.queries.gradient)."""
 
@@ -154,6 +158,7 @@ MAX_PHASE_S = 7 * 24 * 3600
 MAX_ATTEMPTS = 100
 
 
+_PERSONS = Travels(unknown="This version does not know the unit of privacy.", code=Code.QUERY_INVALID)
 _HELD_BACK = Travels(unknown="This version does not know the part of the rows.", code=Code.QUERY_INVALID)
 
 
@@ -224,6 +229,8 @@ class Query(Wire[query_pb2.Query]):
     """What the learner says that the answer is for, which nothing checks; empty without one."""
     epoch: str | None = None
     """Of the rows that it is about, by name; None for all rows."""
+    persons: Annotated[Persons | None, _PERSONS] = None
+    """That persons are the unit of privacy; None for records."""
     noise_of_cohort: bool = False
     """Whether the noise is that of the cohort that answers; otherwise every share is for the smallest one."""
 
@@ -248,6 +255,12 @@ class Query(Wire[query_pb2.Query]):
             "its kind's noise follows its cohorts": self.kind.cohorts == self._followed(),
             "products_of_each_class has its feature": (
                 has_class_products(self.kind) == (Feature.CLASS_PRODUCTS in self.features)
+            ),
+            "persons have their feature": (self.persons is not None) == (Feature.PERSONS in self.features),
+            "its kind has its unit of privacy": self.kind.persons == self.persons,
+            "persons are at 1 to max_parties parties": self.persons is None or self.persons.parties <= self.max_parties,
+            "persons who are at several parties are asked about in all epochs": (
+                self.epoch is None or self.persons is None or self.persons.parties == 1
             ),
             "class_weights has its feature": (has_class_weights(self.kind) == (Feature.CLASS_WEIGHTS in self.features)),
             f"the query's total has at most {MAX_VALUES} values": self.length <= MAX_VALUES,
@@ -324,11 +337,12 @@ class Query(Wire[query_pb2.Query]):
 
     @property
     def words(self) -> str:
-        """What is asked, of which functions of the columns and about which rows if not about all, in words."""
+        """What is asked, of which functions of the columns, about which rows if not all, and of whom, in words."""
         mapped = "" if self.feature_map is None else f", of records mapped to {self.feature_map.words(self.schema)}"
         part = "" if self.held_back is None else f", about {self.held_back.words()}"
         epoch = "" if self.epoch is None else f", about the rows of epoch {self.epoch} only"
-        return f"{self.kind.words()}{mapped}{part}{epoch}"
+        unit = "" if self.persons is None else f", protecting {person(self.persons.parties)}"
+        return f"{self.kind.words()}{mapped}{part}{epoch}{unit}"
 
     def to_proto(self) -> query_pb2.Query:
         """The message whose bytes are signed. Their SHA-256 is the query's id."""

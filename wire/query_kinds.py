@@ -57,6 +57,7 @@ from dpcore.records.clipping import Basis, Clip
 from dpcore.records.feature_map import FeatureMap, Term
 from dpcore.records.features import Bound, Classes, Target
 from dpcore.records.losses import LossName
+from dpcore.records.persons import Persons
 from dpcore.records.schema import Schema
 from rado.v1 import query_pb2
 from wire.codec import Codec, Travels, rational_from_proto, rational_to_proto
@@ -426,6 +427,8 @@ def read_kind(message: query_pb2.Query, schema: Schema, feature_map: FeatureMap 
     Raises WireError(QUERY_INVALID), or a RadofedError that names the value out of range.
     """
     kind = _read_kind(message, schema, feature_map)
+    if message.HasField("persons"):
+        kind = kind.of_persons(Persons(message.persons.parties))
     if not message.noise_of_cohort:
         return kind
     return kind.following(Cohorts(message.cohort_min, message.honest_parties, message.max_parties))

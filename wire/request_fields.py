@@ -120,12 +120,42 @@ Split = Literal["local", "exact"]
 SPLIT = Option("local: each party truncates its own count; exact: a coordinator divides the pool's, in simulation.")
 
 
+Unit = Literal["record", "person"]
+"""Of privacy: what neighbouring data sets differ in."""
+
 CohortNoise = Literal["answering", "smallest"]
 """Whose noise a total has."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedTerms(Declared):
+class UnitFields(Declared):
+    """What the unit of privacy is."""
+
+    unit: Annotated[
+        Unit,
+        Option(
+            "What is protected: record, one row; or person, with all rows of one id (id_column) at a party. A person's "
+            "rows count together as much as one record."
+        ),
+    ] = "record"
+    persons_may_repeat: Annotated[
+        int | None,
+        Option("With --unit person: at how many parties a person may have rows.", default="1", at_least=1),
+    ] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.persons_may_repeat is not None and self.unit != "person":
+            raise ConfigurationError("persons_may_repeat is about persons: give --unit person, or leave it out")
+
+    @property
+    def noun(self) -> str:
+        """What parties count."""
+        return "person" if self.unit == "person" else "row"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedTerms(UnitFields):
     """What holds for each query of a command that asks parties."""
 
     answer_within_s: Annotated[
@@ -188,6 +218,10 @@ class AskedTerms(Declared):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.epoch is not None and (self.persons_may_repeat or 1) > 1:
+            raise ConfigurationError(
+                "a person may be in another epoch at each party: ask about all epochs, or leave persons_may_repeat out"
+            )
         if self.epoch is not None and not is_epoch(self.epoch):
             raise ConfigurationError(f"epoch {self.epoch!r}: {EPOCH_RULE}")
         if self.purpose and not is_purpose(self.purpose):

@@ -23,6 +23,8 @@ REFUSALS = frozenset(
         Code.PLAN_INFEASIBLE,
         Code.EPOCH_EMPTY,
         Code.EPOCH_CHANGED,
+        Code.PERSONS_UNKNOWN,
+        Code.UNIT_REFUSED,
         Code.UNAVAILABLE,
     }
 )

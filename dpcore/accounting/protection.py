@@ -1,8 +1,9 @@
 """What a release protects, and its cost: by noise, by a count that does not depend on the data, or not at all.
 
-Unit of privacy: one record is replaced, within a scope. "record": all of it. "joint": only its cell of one source
-column. "marginal": only its value of one coordinate, and only that coordinate's released values are covered. "none": no
-bound.
+Unit of privacy: one person or one record is replaced, within a scope. "person": with all rows at a party, by another
+person with any number of rows (dpcore.records.persons). "record": all of one record. "joint": only its cell of one
+source column. "marginal": only its value of one coordinate, and only that coordinate's released values are covered.
+"none": no bound.
 """
 
 import math
@@ -24,7 +25,9 @@ from dpcore.accounting.noise_shares import IntegerNoise, LaplaceShares, smallest
 from dpcore.errors import PlanError
 from dpcore.numbers.distributions import binomial_distribution, pooled_distribution
 
-Scope = Literal["none", "marginal", "joint", "record"]
+Scope = Literal["none", "marginal", "joint", "record", "person"]
+WHOLE: tuple[Scope, ...] = ("record", "person")
+"""The scopes in which whole records are protected."""
 
 NoiseDistribution = ShiftDistribution | PureLoss
 """The effect of replacing one record on a release with noise."""

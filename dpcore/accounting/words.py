@@ -10,10 +10,17 @@ UNITS: Mapping[str, str] = {
     "marginal": "one record's value of the sensitive coordinate",
     "joint": "one record's cell of the sensitive source column",
     "record": "one record",
+    "person": "one person, with all rows at one party",
 }
 """The unit of privacy where no schema names its columns."""
 
 ROW_NOT_PERSON = "A record is one row: a person with several rows is not covered as a person."
+
+
+def person(parties: int) -> str:
+    """The unit of privacy of persons who are at up to so many parties."""
+    return UNITS["person"] if parties == 1 else f"one person, with all rows at up to {parties} parties"
+
 
 _WITHIN = {"marginal": "that coordinate's own values"}
 

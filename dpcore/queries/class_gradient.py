@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.progress import Progress
-from dpcore.queries.gradient import THETA_BITS, GradientQuery
+from dpcore.queries.gradient import THETA_BITS, GradientQuery, Rows
 from dpcore.records.features import Target, several_classes
-from dpcore.records.losses import STEP_BITS, clip_squared, exponential_table
+from dpcore.records.losses import STEP_BITS, exponential_table
 from dpcore.records.records import BLOCK_ROWS, Records, labelled_rows
 
 
@@ -49,29 +49,36 @@ class ClassGradientQuery(GradientQuery):
         """See `GradientQuery`."""
         return self.classes
 
-    def sums(self, records: Records, fraction_bits: int, progress: Progress | None = None) -> NDArray[np.int64]:
-        """The contribution without noise: (classes d,). Raises as `GradientQuery.sums`."""
+    def _check_records(self, records: Records) -> None:
+        """See `GradientQuery`."""
         if records.coding.classes != self.classes or records.d * self.classes != len(self.theta):
             raise ShapeError(
                 f"theta has {len(self.theta)} weights of {self.classes} classes, and the records {records.d} "
                 f"coordinates and {records.coding.classes} classes: use one schema"
             )
-        self._check_room(fraction_bits)
+
+    def _add(
+        self,
+        records: Records,
+        fraction_bits: int,
+        most: int,
+        rows: Rows,
+        totals: NDArray[np.int64],
+        progress: Progress | None = None,
+    ) -> None:
+        """See `GradientQuery`. totals: (n, classes d), class by class."""
         from dpcore.records.compiled import add_class_gradients  # noqa: PLC0415 - imports Numba
 
         theta = np.array(self.theta, dtype=np.int64).reshape(self.classes, records.d)
-        most, shift = clip_squared(self.clip, fraction_bits), fraction_bits + THETA_BITS - STEP_BITS
-        table = exponential_table()
-        of_classes = np.zeros((len(self.class_weights) or 1, self.classes, records.d), dtype=np.int64)
+        table, shift = exponential_table(), fraction_bits + THETA_BITS - STEP_BITS
         for first, block, codes in labelled_rows(records, fraction_bits):
-            rows = block if self.basis is None else np.trunc(self.basis.products(block)).astype(np.int64)
+            vectors = block if self.basis is None else np.trunc(self.basis.products(block)).astype(np.int64)
             usable = records.usable[first : first + len(block)]
-            for total, members in zip(of_classes, self._members(codes), strict=True):
-                kept = usable if members is None else usable & members
-                add_class_gradients(rows[kept], codes[kept].astype(np.int64), theta, table, shift, most, total)
+            own = codes[usable].astype(np.int64)
+            into = rows.of(first, len(block), usable)
+            add_class_gradients(vectors[usable], own, theta, table, shift, most, *into, totals)
             if progress is not None:
                 progress(min(first + BLOCK_ROWS, records.rows), records.rows)
-        return self._times_class_weights(of_classes).ravel()
 
     @property
     def class_codes(self) -> Sequence[int]:

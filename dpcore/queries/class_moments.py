@@ -43,7 +43,7 @@ class ClassMomentsQuery(LabelMomentsQuery):
         classes = several_classes(target, "a sum for each class").classes
         clip, multiplier, share = query.clip, query.edge_multiplier, query.share_sigma
         found = cls(clip, multiplier, share, classes, products_of_each_class)
-        return replace(found, among=query.among, weighted=query.weighted)
+        return replace(found, persons=query.persons, among=query.among, weighted=query.weighted)
 
     @property
     def product_sums(self) -> int:
@@ -65,7 +65,7 @@ class ClassMomentsQuery(LabelMomentsQuery):
         """The sums of each class (classes, d) and of products (d, d), in real units, the bias's square zero."""
         d = self.coordinates(total.size)
         first = total[: self.classes * d].reshape(self.classes, d)
-        class_sums = np.ldexp(first.astype(np.float64), -fraction_bits) / self.edge_multiplier
+        class_sums = np.ldexp(first.astype(np.float64), -self._edge_bits(fraction_bits)) / self.edge_multiplier
         return class_sums, self._each(total, d, fraction_bits).sum(axis=0)
 
     def _each(self, total: NDArray[np.int64], d: int, fraction_bits: int) -> NDArray[np.float64]:
@@ -101,7 +101,7 @@ class ClassMomentsQuery(LabelMomentsQuery):
             rows=about,
             bias=self.clip.bias,
             norm_bound=float(self.clip.norm_bound),
-            sum_noise=float(np.ldexp(sigma, -fraction_bits)) / self.edge_multiplier,
+            sum_noise=float(np.ldexp(sigma, -self._edge_bits(fraction_bits))) / self.edge_multiplier,
             product_noise=noise,
             class_products=(
                 self._of_classes(total, class_sums[:, -1], fraction_bits) if self.products_of_each_class else None

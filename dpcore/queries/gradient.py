@@ -1,6 +1,6 @@
 """The gradient query: each record contributes its gradient of a loss at theta, clipped to a norm."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -16,11 +16,11 @@ from dpcore.accounting.protection import GaussianProtection, Scope, Setting
 from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.progress import Progress
 from dpcore.numbers.rationals import check_rational
-from dpcore.queries.kind import QueryKind, QueryLimits
+from dpcore.queries.kind import QueryKind, QueryLimits, check_counted_once, scope_of
 from dpcore.records.clipping import Basis
-from dpcore.records.coding import Labels
 from dpcore.records.computation import Computation
 from dpcore.records.losses import LOSSES, STEP_BITS, WEIGHT_BITS, LossName, check_loss, clip_squared, weight_table
+from dpcore.records.persons import PersonRows, Persons, bits_of, factor_of
 from dpcore.records.records import BLOCK_ROWS, Records, edges, weighted_sums
 from dpcore.records.weight import weighted_squared
 
@@ -30,10 +30,30 @@ LARGEST_THETA = 1 << 31
 """In units of 2^-THETA_BITS."""
 LARGEST_CLASS_WEIGHT = 1000
 
+ROW_ROOM = 8
+"""How many times as long as C a row of a person may be before the person's average is clipped to C."""
+_LARGEST_SQUARE = (1 << 61) - 1
+"""Of what compiled sums clip a row to: exact in 64 bits."""
+
 QUESTION_SEEN = (
     "The query contains the classifier at which the gradient is taken, and its basis: the coordinator and the parties "
     "see them, and through them what the learner made of earlier answers, within the same bound."
 )
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What becomes of rows in a compiled sum: which total each is added to, and how often. (rows,)."""
+
+    into: NDArray[np.int64]
+    times: NDArray[np.int64]
+
+    def of(
+        self, first: int, count: int, usable: NDArray[np.bool_] | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Those of a block, or of its usable rows."""
+        into, times = self.into[first : first + count], self.times[first : first + count]
+        return (into, times) if usable is None else (into[usable], times[usable])
 
 
 def class_weights_in_words(weights: Sequence[float]) -> str:
@@ -59,6 +79,14 @@ class GradientQuery(QueryKind):
     As |w z| <= C 2^(f + WEIGHT_BITS) after clipping and k_c <= max k, no record is longer than C still, and the
     sensitivity is 2 C. In units it is that of the length max k C.
 
+    Of persons (dpcore.records.persons) a contribution is the sum of one vector for each, in units finer by W: the sum
+    of w_i v_i over the person's rows, v_i clipped to ROW_ROOM times C, and this sum shortened to W C.
+
+    So a person adds one integer vector no longer than W C, whatever the rows are, and moves the sum by at most 2 W C.
+    With class weights the sum is of w_i k_c v_i and is shortened to C times the sum of w_i k_c, which is at most W max k.
+
+    Integers are shortened with room for rounding (dpcore.records.compiled.add_shortened).
+
     Raises PlanError if a field is out of range or theta does not fit the basis, ConfigurationError if the loss is
     unknown.
     """
@@ -80,6 +108,8 @@ class GradientQuery(QueryKind):
     """The standard deviation of each party's discrete Gaussian share of the noise on each coordinate."""
     basis: Basis | None = field(default=None, repr=False)
     """P. With a basis, records are z = P e instead of edges e, as are theta and the gradient."""
+    persons: Persons | None = field(default=None, kw_only=True)
+    """See `QueryKind`."""
     among: Cohorts | None = field(default=None, kw_only=True)
     """See `QueryKind.cohorts`; share_sigma is that of the smallest one."""
     class_weights: tuple[int, ...] = field(default=(), kw_only=True)
@@ -97,12 +127,17 @@ class GradientQuery(QueryKind):
         if self.basis is not None and self.basis.d != self.coordinates:
             raise PlanError(f"theta has {len(self.theta)} coordinates and the basis {self.basis.d}: make them equal")
         self._check_class_weights()
+        check_counted_once(self.persons, weighted=self.weighted)
         _ = self.shares
 
     @property
     def shares(self) -> GaussianShares:
         """See `QueryKind`. Raises PlanError if they are not counted."""
         return GaussianShares(self.share_sigma, self.among)
+
+    def of_persons(self, persons: Persons | None) -> Self:
+        """See `QueryKind`."""
+        return replace(self, persons=persons)
 
     def following(self, cohorts: Cohorts) -> Self:
         """See `QueryKind`."""
@@ -120,7 +155,15 @@ class GradientQuery(QueryKind):
 
     def unit(self, fraction_bits: int) -> float:
         """What an integer of a total is worth."""
-        return 2.0 ** -(fraction_bits + self.weight_bits) / self.largest_class_weight
+        return 2.0 ** -self._unit_bits(fraction_bits) / self.largest_class_weight
+
+    def _unit_bits(self, fraction_bits: int) -> int:
+        """Fraction bits of a total, but for class weights."""
+        return fraction_bits + self.weight_bits + bits_of(self.persons)
+
+    def _squared(self, fraction_bits: int) -> int:
+        """The largest squared length of what a record adds, in units of a sum over records."""
+        return clip_squared(self.clip, fraction_bits, self.weight_bits) * self.largest_class_weight**2
 
     @property
     def coordinates(self) -> int:
@@ -152,7 +195,7 @@ class GradientQuery(QueryKind):
     def largest_sum(self, limits: QueryLimits, fraction_bits: int) -> int:
         """A bound on every coordinate, with the noise's 2^-64 tail. Raises PlanError if int64 might not hold it."""
         self._check_room(fraction_bits)
-        longest = isqrt(clip_squared(self.clip, fraction_bits, self.weight_bits)) * self.largest_class_weight
+        longest = isqrt(self._squared(fraction_bits) << 2 * bits_of(self.persons))
         return limits.rows * longest + self.shares.tail_bound(limits.parties, self.length(limits.d))
 
     def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
@@ -162,48 +205,91 @@ class GradientQuery(QueryKind):
         def of(rows: Records) -> NDArray[np.int64]:
             return self.sums(rows, fraction_bits, computation.progress)
 
-        sums = weighted_sums(records, of, len(self.theta), is_weighted=self.weighted)
+        if self.persons is None:
+            sums = weighted_sums(records, of, len(self.theta), is_weighted=self.weighted)
+        else:
+            sums = self.person_sums(records, fraction_bits, computation.persons, computation.progress)
         return sums + self.shares.draw(len(sums), computation.random)
 
     def sums(self, records: Records, fraction_bits: int, progress: Progress | None = None) -> NDArray[np.int64]:
-        """The contribution without noise. Raises ShapeError if theta has another length, PlanError as `largest_sum`."""
+        """The contribution without noise, of records. Raises ShapeError if theta does not fit, PlanError."""
+        self._check_records(records)
+        self._check_room(fraction_bits)
+        most, totals = clip_squared(self.clip, fraction_bits, self.weight_bits), self._totals(1)
+        once = Rows(np.zeros(records.rows, dtype=np.int64), self._class_weights_of(records))
+        self._add(records, fraction_bits, most, once, totals, progress)
+        total: NDArray[np.int64] = totals[0]
+        return total
+
+    def person_sums(
+        self, records: Records, fraction_bits: int, persons: PersonRows, progress: Progress | None = None
+    ) -> NDArray[np.int64]:
+        """The contribution without noise, of persons, in units finer by W. Raises as `sums`."""
+        self._check_records(records)
+        self._check_room(fraction_bits)
+        from dpcore.records.compiled import add_shortened  # noqa: PLC0415 - imports Numba
+
+        squared = clip_squared(self.clip, fraction_bits, self.weight_bits)
+        of_row = max(squared, min(ROW_ROOM**2 * squared, _LARGEST_SQUARE))
+        weights, done = persons.weights(records.usable) * self._class_weights_of(records), 0
+        total = np.zeros(len(self.theta), dtype=np.int64)
+        for places, own in persons.runs():
+            vectors = self._totals(int(own.max()) + 1)
+            self._add(records.at(places), fraction_bits, of_row, Rows(own, weights[places]), vectors)
+            # At most W max k, and W without class weights; 0 without a usable row.
+            counted = np.bincount(own, weights=weights[places], minlength=len(vectors))
+            add_shortened(vectors, counted**2 * squared, total)
+            done += len(places)
+            if progress is not None:
+                progress(done, records.rows)
+        return total
+
+    def _totals(self, count: int) -> NDArray[np.int64]:
+        return np.zeros((count, len(self.theta)), dtype=np.int64)
+
+    def _check_records(self, records: Records) -> None:
+        """Raise ShapeError if the records do not fit theta."""
         if records.d != len(self.theta):
             raise ShapeError(f"theta has {len(self.theta)} coordinates and the records {records.d}: use one schema")
-        self._check_room(fraction_bits)
+
+    def _add(
+        self,
+        records: Records,
+        fraction_bits: int,
+        most: int,
+        rows: Rows,
+        totals: NDArray[np.int64],
+        progress: Progress | None = None,
+    ) -> None:
+        """Add each row's vector, clipped to a squared length of `most`, to its total, as often as `rows` says."""
         from dpcore.records.compiled import subtract_gradients  # noqa: PLC0415 - imports Numba
 
-        most, theta = clip_squared(self.clip, fraction_bits), np.array(self.theta, dtype=np.int64)
-        table, shift = weight_table(self.loss), fraction_bits + THETA_BITS - STEP_BITS
-        of_classes = np.zeros((len(self.class_weights) or 1, records.d), dtype=np.int64)
+        theta, table = np.array(self.theta, dtype=np.int64), weight_table(self.loss)
+        shift = fraction_bits + THETA_BITS - STEP_BITS
         for first, block in edges(records, fraction_bits):
             vectors = block if self.basis is None else self.basis.products(block)
-            labels = records.labels[first : first + len(block)]
-            for total, members in zip(of_classes, self._members(labels), strict=True):
-                subtract_gradients(vectors if members is None else vectors[members], theta, table, shift, most, total)
+            subtract_gradients(vectors, theta, table, shift, most, *rows.of(first, len(block)), totals)
             if progress is not None:
                 progress(min(first + BLOCK_ROWS, records.rows), records.rows)
-        return self._times_class_weights(of_classes)
 
-    def _members(self, labels: Labels) -> Iterable[NDArray[np.bool_] | None]:
-        """Which rows of a block (rows,) are of each class; None for all, if classes are not weighted."""
-        return (labels == code for code in self.class_codes) if self.class_weights else (None,)
+    def _class_weights_of(self, records: Records) -> NDArray[np.int64]:
+        """How often each row counts for its class: int64 (rows,)."""
+        found = np.ones(records.rows, dtype=np.int64)
+        for code, weight in zip(self.class_codes, self.class_weights, strict=False):
+            found[records.labels == code] = weight
+        return found
 
     @property
     def class_codes(self) -> Sequence[int]:
         """The labels of the classes, in the order of `class_weights`."""
         return (-1, 1)
 
-    def _times_class_weights(self, of_classes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The sums of the classes (classes, ...), each times its weight, added up."""
-        weights = np.array(self.class_weights or (1,), dtype=np.int64)
-        return np.asarray(np.tensordot(weights, of_classes, axes=1), dtype=np.int64)
-
     def decode(self, total: NDArray[np.int64], fraction_bits: int) -> NDArray[np.float64]:
         """The sum of clipped gradients in real units: (d,)."""
         return self._in_real_units(total, fraction_bits)
 
     def _in_real_units(self, total: NDArray[np.int64], fraction_bits: int) -> NDArray[np.float64]:
-        exact = np.ldexp(total.astype(np.float64), -(fraction_bits + self.weight_bits))
+        exact = np.ldexp(total.astype(np.float64), -self._unit_bits(fraction_bits))
         return np.asarray(exact / self.largest_class_weight)
 
     @property
@@ -214,9 +300,10 @@ class GradientQuery(QueryKind):
     def words(self) -> str:
         """See `QueryKind`."""
         where = "" if self.basis is None else " in the learner's basis"
+        unit = "record" if self.persons is None else "person"
         classes = f", {class_weights_in_words(self.class_weights)}" if self.class_weights else ""
         counted = " and counted by its weight" if self.weighted else ""
-        clipped = f"each record's clipped to {float(self.clip):.3g}{counted}"
+        clipped = f"each {unit}'s clipped to {float(self.clip):.3g}{counted}"
         return f"the gradient of the {self.loss} loss{where}, {clipped}{classes}"
 
     @property
@@ -226,7 +313,7 @@ class GradientQuery(QueryKind):
 
     def facts(self, d: int, fraction_bits: int) -> dict[str, Any]:
         """See `QueryKind`."""
-        unit = f"2^-{fraction_bits + self.weight_bits}"
+        unit = f"2^-{self._unit_bits(fraction_bits)}"
         if not self.class_weights:
             return {"d": d, "unit": unit, "loss": self.loss}
         weights = list(self.class_weights)
@@ -250,15 +337,15 @@ class GradientQuery(QueryKind):
     @property
     def scope(self) -> Scope:
         """See `QueryKind`."""
-        return "record"
+        return scope_of(self.persons)
 
     def protection(self, setting: Setting) -> GaussianProtection:
         """See `QueryKind`."""
         clipped = gradient_squared(self.clip, setting.fraction_bits, self.weight_bits)
-        # No record's integers are longer than max k times its clipped ones.
-        squared = clipped * self.largest_class_weight**2
+        # No vector that is added is longer than max k times the clipped one of a record, or W times that of a person.
+        squared = factor_of(self.persons) ** 2 * clipped * self.largest_class_weight**2
         values, honest = self.length(setting.d), setting.honest_parties
-        # One vector of length C where the record leaves, the distance of two where it is replaced.
+        # One vector of length C where the unit leaves, the distance of two where it is replaced.
         alone: Fraction | int = squared // 4
         moved: Fraction | int = squared
         if self.weighted:

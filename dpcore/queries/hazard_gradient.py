@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.progress import Progress
-from dpcore.queries.gradient import THETA_BITS, GradientQuery
+from dpcore.queries.gradient import THETA_BITS, GradientQuery, Rows
 from dpcore.records.features import Target, event_time
 from dpcore.records.losses import HAZARD_BITS, STEP_BITS, clip_squared, hazard_tables
 from dpcore.records.records import BLOCK_ROWS, Records, labelled_rows
@@ -91,24 +91,33 @@ class HazardGradientQuery(GradientQuery):
             )
         return len(self.theta)
 
-    def sums(self, records: Records, fraction_bits: int, progress: Progress | None = None) -> NDArray[np.int64]:
-        """The contribution without noise: (J + d,). Raises as `GradientQuery.sums`."""
+    def _check_records(self, records: Records) -> None:
+        """See `GradientQuery`."""
         if records.coding.intervals != self.intervals or records.d + self.intervals != len(self.theta):
             raise ShapeError(
                 f"theta has {len(self.theta)} entries for {self.intervals} intervals, and the records {records.d} "
                 f"coordinates and {records.coding.intervals} intervals: use one schema"
             )
-        self._check_room(fraction_bits)
+
+    def _add(
+        self,
+        records: Records,
+        fraction_bits: int,
+        most: int,
+        rows: Rows,
+        totals: NDArray[np.int64],
+        progress: Progress | None = None,
+    ) -> None:
+        """See `GradientQuery`. totals: (n, J + d)."""
         from dpcore.records.compiled import add_hazard_gradients  # noqa: PLC0415 - imports Numba
 
-        theta, total = np.array(self.theta, dtype=np.int64), np.zeros(len(self.theta), dtype=np.int64)
-        most, shift = clip_squared(self.clip, fraction_bits, HAZARD_BITS), fraction_bits + THETA_BITS - STEP_BITS
+        theta, shift = np.array(self.theta, dtype=np.int64), fraction_bits + THETA_BITS - STEP_BITS
         means, at_events = hazard_tables()
         for first, block, codes in labelled_rows(records, fraction_bits):
-            rows = block if self.basis is None else self.basis.apply(block)
+            vectors = block if self.basis is None else self.basis.apply(block)
             usable = records.usable[first : first + len(block)]
             add_hazard_gradients(
-                rows[usable],
+                vectors[usable],
                 codes[usable].astype(np.int64),
                 theta,
                 self.interval_weight << fraction_bits,
@@ -116,11 +125,11 @@ class HazardGradientQuery(GradientQuery):
                 at_events,
                 shift,
                 most,
-                total,
+                *rows.of(first, len(block), usable),
+                totals,
             )
             if progress is not None:
                 progress(min(first + BLOCK_ROWS, records.rows), records.rows)
-        return total
 
     def _check_room(self, fraction_bits: int) -> None:
         super()._check_room(fraction_bits)

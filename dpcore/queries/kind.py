@@ -20,6 +20,7 @@ from dpcore.randomness.sources import RandomSource
 from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import Target, two_classes
+from dpcore.records.persons import Persons
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 
@@ -158,6 +159,24 @@ def fewest_ciphertexts(query: Sized, limits: QueryLimits, bits: FractionBits, mo
     return best
 
 
+def scope_of(persons: Persons | None) -> Scope:
+    """That of a kind that protects records, or persons."""
+    return "record" if persons is None else "person"
+
+
+def check_counted_once(persons: Persons | None, *, weighted: bool) -> None:
+    """Raise PlanError if rows would count both by a weight and as a part of a person.
+
+    A sum by weights is rounded once for all rows of a party (dpcore.records.weight); of persons it would be rounded for
+    each count of rows, so the bounds of the two do not simply multiply.
+    """
+    if persons is not None and weighted:
+        raise PlanError(
+            "rows count by a weight or as rows of persons, not by both: protect records, or use a schema file without "
+            "[weight]"
+        )
+
+
 class QueryKind(SumQuery[Any], ABC):
     """One kind of query. The defaults are those of a sum that protects each record by shares of noise."""
 
@@ -177,6 +196,19 @@ class QueryKind(SumQuery[Any], ABC):
     def assumptions(self) -> tuple[str, ...]:
         """Assumptions of a release's statement in addition to those of every statement."""
         return ()
+
+    @property
+    def persons(self) -> Persons | None:
+        """That a person is the unit of privacy, with all rows at a party; None if a record is."""
+        return None
+
+    def of_persons(self, persons: Persons | None) -> Self:
+        """The same query with this unit, for which its noise is not calibrated yet. Raises PlanError if it has none."""
+        if persons is None:
+            return self
+        raise PlanError(
+            f"{self.name} protects no persons, whose rows enter one by one: ask moments, statistics or gradients"
+        )
 
     @property
     def takes_parts(self) -> bool:
@@ -325,14 +357,15 @@ class QueryKind(SumQuery[Any], ABC):
 
     def noise_words(self, parties: int, honest: int) -> str:
         """What the noise is and who adds it. honest: number of parties whose shares are counted under collusion."""
+        own = f"the {'record' if self.persons is None else 'person'}'s own party"
         said = (
             f"The noise is a sum of shares, one from each of the {parties} parties. The figure for the learner "
             "alone counts them all: every party adds its share and keeps it to itself. The one under collusion "
         )
         if self.cohorts is None:
-            return f"{said}counts {honest}, the record's own party among them: all parties but {honest} may collude."
+            return f"{said}counts {honest}, {own} among them: all parties but {honest} may collude."
         return (
-            f"{said}counts all but {_parties(self.cohorts.colluders)}, the record's own party not among those, in any "
+            f"{said}counts all but {_parties(self.cohorts.colluders)}, {own} not among those, in any "
             "cohort that may answer: shares are as large as the one that answered needs."
         )
 

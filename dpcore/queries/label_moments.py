@@ -98,7 +98,7 @@ class NumberMomentsQuery(LabelMomentsQuery):
         """The query with the same clip, weight and noise for this label. Raises SchemaError for labels of classes."""
         coding = with_value(target, "a sum of label times record").coding
         found = cls(query.clip, query.edge_multiplier, query.share_sigma, coding)
-        return replace(found, among=query.among, weighted=query.weighted)
+        return replace(found, persons=query.persons, among=query.among, weighted=query.weighted)
 
     @property
     def coding(self) -> Coding:
@@ -111,7 +111,7 @@ class NumberMomentsQuery(LabelMomentsQuery):
 
     def sum_unit(self, fraction_bits: int) -> float:
         """See `MomentsQuery`: labels have the same fraction bits as records."""
-        return float(np.ldexp(1.0, -2 * fraction_bits)) / self.edge_multiplier
+        return self.product_unit(fraction_bits) / self.edge_multiplier
 
     def _largest_value(self, one: int) -> int:
         """See `MomentsQuery`."""
@@ -138,8 +138,8 @@ class NumberMomentsQuery(LabelMomentsQuery):
         d = self.coordinates(total.size)
         products = self._products(total[d + 1 :], d, fraction_bits)
         about, noise = self._noise(products, fraction_bits, rows=rows, parties=parties, held_back=held_back)
-        in_units = np.ldexp(total[: d + 1].astype(np.float64), -2 * fraction_bits)
-        sigma = float(np.ldexp(self.shares.deviation(parties), -2 * fraction_bits))
+        in_units = total[: d + 1].astype(np.float64) * self.product_unit(fraction_bits)
+        sigma = self.shares.deviation(parties) * self.product_unit(fraction_bits)
         return NumberMoments(
             label_sum=in_units[:d] / self.edge_multiplier,
             square_sum=float(in_units[d]) / self._square_weight,

@@ -24,13 +24,14 @@ from dpcore.accounting.protection import GaussianProtection, Scope, Setting
 from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.numbers.progress import Progress
-from dpcore.queries.kind import QueryKind, QueryLimits
+from dpcore.queries.kind import QueryKind, QueryLimits, check_counted_once, scope_of
 from dpcore.rados.distribution import Moments
 from dpcore.randomness.noise import LARGEST_SIGMA
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation, RowSums, sum_on_threads
 from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Product
 from dpcore.records.held_back import HeldBack
+from dpcore.records.persons import Persons, bits_of, factor_of, sums_over_persons
 from dpcore.records.records import Records, edges, weighted_sums
 from dpcore.records.schema import Schema
 from dpcore.records.weight import weighted_squared
@@ -53,6 +54,9 @@ class MomentsQuery(QueryKind):
     Sensitivity: with S = R^2 4^f, sqrt(k^2 (2 S - 2 c) + 50 (S^2 - c^2)) at its maximum over c. Proof:
     dpcore.accounting.noise_shares.moments_squared. With weights: dpcore.records.weight.weighted_squared.
 
+    Of persons it is the sum of an average of each person's rows, in units finer by W: dpcore.records.persons, which
+    proves the sensitivity, W times that of records.
+
     Raises PlanError if a field is out of range.
     """
 
@@ -68,6 +72,8 @@ class MomentsQuery(QueryKind):
     relative to products, whose weight is 5 4^f."""
     share_sigma: int
     """The standard deviation of each party's discrete Gaussian share of the noise on each value."""
+    persons: Persons | None = field(default=None, kw_only=True)
+    """See `QueryKind`."""
     among: Cohorts | None = field(default=None, kw_only=True)
     """See `QueryKind.cohorts`; share_sigma is that of the smallest one."""
     weighted: bool = field(default=False, kw_only=True)
@@ -78,12 +84,17 @@ class MomentsQuery(QueryKind):
             raise PlanError(f"edge_multiplier is {self.edge_multiplier}: give an integer from 1 to 2^48")
         if self.weighted and not self.clip.bias:
             raise PlanError("weighted moments need a bias, whose square is the sum of weights: set bias in the schema")
+        check_counted_once(self.persons, weighted=self.weighted)
         _ = self.shares
 
     @property
     def shares(self) -> GaussianShares:
         """See `QueryKind`. Raises PlanError if they are not counted."""
         return GaussianShares(self.share_sigma, self.among)
+
+    def of_persons(self, persons: Persons | None) -> Self:
+        """See `QueryKind`."""
+        return replace(self, persons=persons)
 
     def following(self, cohorts: Cohorts) -> Self:
         """See `QueryKind`."""
@@ -112,11 +123,18 @@ class MomentsQuery(QueryKind):
         one = 1 << checked_fraction_bits(fraction_bits)
         self.clip.check_room(limits.d, fraction_bits)
         noise = self.shares.tail_bound(limits.parties, self.length(limits.d))
-        return limits.rows * self._largest_value(one) + noise
+        return (limits.rows * self._largest_value(one) << bits_of(self.persons)) + noise
 
     def sum_unit(self, fraction_bits: int) -> float:
         """What one unit of a sent sum of edges is, in real units."""
-        return math.ldexp(1.0, -fraction_bits) / self.edge_multiplier
+        return math.ldexp(1.0, -self._edge_bits(fraction_bits)) / self.edge_multiplier
+
+    def _edge_bits(self, fraction_bits: int) -> int:
+        return fraction_bits + bits_of(self.persons)
+
+    def product_unit(self, fraction_bits: int) -> float:
+        """What one unit of a sum of products is, in real units, before its weight."""
+        return math.ldexp(1.0, -2 * fraction_bits - bits_of(self.persons))
 
     def _largest_value(self, one: int) -> int:
         """The largest magnitude of a value that a record adds. one: 2^fraction_bits."""
@@ -125,10 +143,13 @@ class MomentsQuery(QueryKind):
     def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
         """This party's sums and its share of the noise: int64 (length,)."""
 
-        def of(rows: Records) -> NDArray[np.int64]:
-            return self.sums(rows, fraction_bits, computation.progress, computation.row_sums)
+        def of(rows: Records, progress: Progress | None = computation.progress) -> NDArray[np.int64]:
+            return self.sums(rows, fraction_bits, progress, computation.row_sums)
 
-        sums = weighted_sums(records, of, self.length(records.d), is_weighted=self.weighted)
+        if self.persons is None:
+            sums = weighted_sums(records, of, self.length(records.d), is_weighted=self.weighted)
+        else:
+            sums = sums_over_persons(computation.persons, records, of, computation.progress)
         return sums + self.shares.draw(len(sums), computation.random)
 
     def sums(
@@ -154,14 +175,14 @@ class MomentsQuery(QueryKind):
     def decode(self, total: NDArray[np.int64], fraction_bits: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The sums of edges (d,) and of products (d, d), in real units, the bias's square zero. Raises ShapeError."""
         d = self.coordinates(total.size)
-        edge_sum = np.ldexp(total[:d].astype(np.float64), -fraction_bits) / self.edge_multiplier
+        edge_sum = np.ldexp(total[:d].astype(np.float64), -self._edge_bits(fraction_bits)) / self.edge_multiplier
         return edge_sum, self._products(total[d:], d, fraction_bits)
 
     def _products(self, sent: NDArray[np.int64], d: int, fraction_bits: int) -> NDArray[np.float64]:
         rows, columns = self._triangle(d)
         products = np.zeros((d, d))
         weights = np.where(rows == columns, SQUARE_WEIGHT, PRODUCT_WEIGHT)
-        products[rows, columns] = np.ldexp(sent.astype(np.float64), -2 * fraction_bits) / weights
+        products[rows, columns] = sent.astype(np.float64) * self.product_unit(fraction_bits) / weights
         products[columns, rows] = products[rows, columns]
         return products
 
@@ -187,7 +208,7 @@ class MomentsQuery(QueryKind):
             rows=about,
             bias=self.clip.bias,
             norm_bound=float(self.clip.norm_bound),
-            edge_noise=float(np.ldexp(sigma, -fraction_bits)) / self.edge_multiplier,
+            edge_noise=float(np.ldexp(sigma, -self._edge_bits(fraction_bits))) / self.edge_multiplier,
             product_noise=noise,
         )
 
@@ -206,8 +227,9 @@ class MomentsQuery(QueryKind):
         sums: of how many noisy sums each product is the sum.
         """
         sigma = self.shares.deviation(parties) * math.sqrt(sums)
-        noise = np.full(products.shape, np.ldexp(sigma, -2 * fraction_bits) / PRODUCT_WEIGHT)
-        np.fill_diagonal(noise, np.ldexp(sigma, -2 * fraction_bits) / SQUARE_WEIGHT)
+        unit = self.product_unit(fraction_bits)
+        noise = np.full(products.shape, sigma * unit / PRODUCT_WEIGHT)
+        np.fill_diagonal(noise, sigma * unit / SQUARE_WEIGHT)
         about = rows if held_back is None else held_back.rows(rows)
         if self.weighted:
             # As many rows as the weights add up to: the square of the bias is that sum, with its noise.
@@ -223,8 +245,9 @@ class MomentsQuery(QueryKind):
 
     def words(self) -> str:
         """See `QueryKind`."""
+        averaged = "" if self.persons is None else ", averaged for each person"
         counted = ", each counted by its weight" if self.weighted else ""
-        return f"moments with records clipped to {float(self.clip.norm_bound):.3g}{counted}"
+        return f"moments with records clipped to {float(self.clip.norm_bound):.3g}{averaged}{counted}"
 
     @property
     def contents(self) -> str:
@@ -233,7 +256,8 @@ class MomentsQuery(QueryKind):
 
     def facts(self, d: int, fraction_bits: int) -> dict[str, Any]:
         """See `QueryKind`."""
-        return {"d": d, "unit": f"2^-{fraction_bits}", "edge_multiplier": self.edge_multiplier}
+        unit = f"2^-{fraction_bits + bits_of(self.persons)}"
+        return {"d": d, "unit": unit, "edge_multiplier": self.edge_multiplier}
 
     @property
     def takes_parts(self) -> bool:
@@ -248,11 +272,14 @@ class MomentsQuery(QueryKind):
     @property
     def scope(self) -> Scope:
         """See `QueryKind`."""
-        return "record"
+        return scope_of(self.persons)
 
     def protection(self, setting: Setting) -> GaussianProtection:
         """See `QueryKind`."""
-        squared, alone = (bound(self.clip, setting.fraction_bits, self.edge_multiplier) for bound in self.sensitivities)
+        factor = factor_of(self.persons) ** 2
+        squared, alone = (
+            factor * bound(self.clip, setting.fraction_bits, self.edge_multiplier) for bound in self.sensitivities
+        )
         values, honest = self.length(setting.d), setting.honest_parties
         if self.weighted:
             squared, alone = weighted_squared(squared, values), weighted_squared(alone, values)

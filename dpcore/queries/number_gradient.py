@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.progress import Progress
-from dpcore.queries.gradient import THETA_BITS, GradientQuery
+from dpcore.queries.gradient import THETA_BITS, GradientQuery, Rows
 from dpcore.records.coding import NUMBER, OFFSET_BITS, Coding, Labels
 from dpcore.records.features import Target, measured
-from dpcore.records.losses import FAMILIES, STEP_BITS, WEIGHT_BITS, clip_squared, mean_table
+from dpcore.records.losses import FAMILIES, STEP_BITS, WEIGHT_BITS, mean_table
 from dpcore.records.records import BLOCK_ROWS, Records, labelled_rows
 
 
@@ -42,28 +42,36 @@ class NumberGradientQuery(GradientQuery):
         if self.loss == "poisson" and self.labels.kind != "count":
             raise PlanError(f"the poisson loss is of counts, and the label is a {self.labels.kind}: ask squared")
 
-    def sums(self, records: Records, fraction_bits: int, progress: Progress | None = None) -> NDArray[np.int64]:
-        """The contribution without noise: (d,). Raises as `GradientQuery.sums`."""
+    def _check_records(self, records: Records) -> None:
+        """See `GradientQuery`."""
         if records.coding != self.labels or records.d != len(self.theta):
             raise ShapeError(
                 f"theta has {len(self.theta)} coordinates for a {self.labels.kind}, and the records {records.d} "
                 f"for {records.coding.kind}: use one schema"
             )
-        self._check_room(fraction_bits)
+
+    def _add(
+        self,
+        records: Records,
+        fraction_bits: int,
+        most: int,
+        rows: Rows,
+        totals: NDArray[np.int64],
+        progress: Progress | None = None,
+    ) -> None:
+        """See `GradientQuery`."""
         from dpcore.records.compiled import add_number_gradients  # noqa: PLC0415 - imports Numba
 
-        theta, total = np.array(self.theta, dtype=np.int64), np.zeros(records.d, dtype=np.int64)
-        most, shift = clip_squared(self.clip, fraction_bits), fraction_bits + THETA_BITS
-        table = mean_table(self.loss)
+        theta, table = np.array(self.theta, dtype=np.int64), mean_table(self.loss)
+        bits = fraction_bits + THETA_BITS - (STEP_BITS if len(table) else WEIGHT_BITS)
         for first, block, labels in labelled_rows(records, fraction_bits):
-            rows = block if self.basis is None else np.trunc(self.basis.products(block)).astype(np.int64)
+            vectors = block if self.basis is None else np.trunc(self.basis.products(block)).astype(np.int64)
             usable = records.usable[first : first + len(block)]
             measured_labels = self._measured(labels[usable], fraction_bits)
-            bits = shift - (STEP_BITS if len(table) else WEIGHT_BITS)
-            add_number_gradients(rows[usable], *measured_labels, theta, table, bits, most, total)
+            into = rows.of(first, len(block), usable)
+            add_number_gradients(vectors[usable], *measured_labels, theta, table, bits, most, *into, totals)
             if progress is not None:
                 progress(min(first + BLOCK_ROWS, records.rows), records.rows)
-        return total
 
     def _measured(self, labels: Labels, fraction_bits: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Labels y in units of 2^-WEIGHT_BITS, and what is added to the margins, in theirs."""

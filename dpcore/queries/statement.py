@@ -14,11 +14,12 @@ from dpcore.accounting import words
 from dpcore.accounting.composition import Bracket
 from dpcore.accounting.gaussian import ShiftDistribution
 from dpcore.accounting.mixed import CountRelease, PureLoss, mixed_epsilon
-from dpcore.accounting.protection import CountProtection, ReleaseCost, Scope, Setting
+from dpcore.accounting.protection import WHOLE, CountProtection, ReleaseCost, Scope, Setting
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.numbers.rationals import rounded_up
 from dpcore.queries.kind import QueryKind
 from dpcore.records.held_back import HeldBack, Part
+from dpcore.records.persons import Persons
 from dpcore.records.schema import Schema
 
 # The exact composition of several releases over the same records, all read by one learner.
@@ -84,10 +85,17 @@ def composed_cost(
     """
     if not releases or (feature is not None and column is not None):
         raise PlanError("name at least one release, and at most one of a feature and a column")
-    scope: Scope = "record" if feature is None and column is None else "joint" if feature is None else "marginal"
+    scope: Scope = (
+        _common(releases) if feature is None and column is None else "joint" if feature is None else "marginal"
+    )
     for place, release in enumerate(releases, start=1):
         if not _bounds(release, feature, column):
-            wanted = {"record": "records", "joint": f"the column {column!r}", "marginal": f"{feature!r}"}[scope]
+            wanted = {
+                "record": "records",
+                "person": "persons",
+                "joint": f"the column {column!r}",
+                "marginal": f"{feature!r}",
+            }[scope]
             raise PlanError(f"release {place} bounds nothing about {wanted}, so neither does the composition")
     alone: list[Bracket] = []
     others: list[Bracket] = []
@@ -104,6 +112,11 @@ def composed_cost(
         delta=0.0 if all(release.kind.is_pure for release in releases) else float(delta),
         epsilon_if_others_collude=collude,
     )
+
+
+def _common(releases: Sequence[CountedRelease]) -> Scope:
+    """Persons, if all releases protect them; a bound for a person holds for each of the person's records too."""
+    return "person" if all(release.kind.scope == "person" for release in releases) else "record"
 
 
 def _of_one_record(releases: Sequence[CountedRelease]) -> list[Sequence[CountedRelease]]:
@@ -133,7 +146,7 @@ def _bounds(release: CountedRelease, feature: str | None, column: str | None) ->
     kind, schema = release.kind, release.schema
     if kind.scope == "joint":
         return kind.protected_column == (column if feature is None else schema.sources(feature))
-    return kind.scope == "record" or feature in kind.features(schema)
+    return kind.scope in WHOLE or feature in kind.features(schema)
 
 
 def _cases(releases: Sequence[CountedRelease]) -> list[list[tuple[CountedRelease, bool]]]:
@@ -214,14 +227,23 @@ ATTEMPTS = (
     "lost attempt to be no smaller than those of the release."
 )
 
+PERSON_IDS = (
+    "A person is all rows of one id at a party, which each party names for itself (id_column): a person with two ids "
+    "is not covered as one. Ids are told apart by 64 bits of HMAC-SHA256."
+)
 EPOCH = (
     "The release is about the rows of epoch {epoch} only. A record is in one epoch, which is public, for good: neither "
     "the epoch of a record nor the number of rows in each is protected."
+)
+PERSON_EPOCH = (
+    "The release is about the rows of epoch {epoch} only. All rows of a person are in one epoch, which is public, for "
+    "good: neither the epoch of a person nor the number of persons in each is protected."
 )
 LARGE_EPSILON = 10.0
 
 _COLLUSION = {
     "record": "If other parties collude with the learner and the coordinator, as many as stated below",
+    "person": "If other parties collude with the learner and the coordinator, as many as stated below",
     "joint": "If other parties collude with the learner and the coordinator, as many as stated below",
     "marginal": "If the learner, the coordinator and all other parties collude",
 }
@@ -234,7 +256,8 @@ class PrivacyStatement:
     unit: str
     """The unit of privacy, in which neighbouring data sets differ."""
     scope: Scope
-    """"record" and "joint": within the whole release; "marginal": within one coordinate's values; "none": no bound."""
+    """"person", "record" and "joint": within the whole release; "marginal": within one coordinate's values; "none": no
+    bound."""
     epsilon: float | None
     delta: float | None
     """Against the learner alone (a delta of 0 is pure differential privacy)."""
@@ -369,9 +392,9 @@ def statement_for(
         assumptions=(
             *assumptions_of(kind, kind.features(schema), len(party_rows), setting),
             *([ATTEMPTS.format(attempts=attempts)] if attempts > 1 else []),
-            *([] if epoch is None else [EPOCH.format(epoch=epoch)]),
+            *([] if epoch is None else [(EPOCH if kind.persons is None else PERSON_EPOCH).format(epoch=epoch)]),
         ),
-        warnings=(*_delta_warnings(sum(party_rows), cost.delta), *_warnings(kind, schema, cost.epsilon)),
+        warnings=(*_delta_warnings(sum(party_rows), cost.delta, kind), *_warnings(kind, schema, cost.epsilon)),
     )
 
 
@@ -421,16 +444,22 @@ def unit_of(kind: QueryKind, schema: Schema) -> str:
     names = kind.features(schema)
     if names:
         return f"one record's value of {'any one of ' if len(names) > 1 else ''}{_quoted(names)}"
+    if kind.persons is not None:
+        return words.person(kind.persons.parties)
     return f"one record's value in the column {kind.protected_column!r}" if kind.scope == "joint" else "one record"
 
 
-def _delta_warnings(rows: int, delta: float) -> tuple[str, ...]:
-    """A warning if delta allows publishing records: publishing a random one in 1/delta is (0, delta)-private."""
-    if delta * rows < 1:
+def _delta_warnings(units: int, delta: float, kind: QueryKind) -> tuple[str, ...]:
+    """A warning if delta allows publishing records: publishing a random one in 1/delta is (0, delta)-private.
+
+    units: how many records, or persons, there are.
+    """
+    if delta * units < 1:
         return ()
+    noun = "records" if kind.persons is None else "persons"
     warning = (
-        f"With {rows} records, a delta of {delta!r} allows some of them to be disclosed: choose one well "
-        f"below {1 / rows:.1g}."
+        f"With {units} {noun}, a delta of {delta!r} allows some of them to be disclosed: choose one well "
+        f"below {1 / units:.1g}."
     )
     return (warning,)
 
@@ -439,7 +468,8 @@ def _warnings(kind: QueryKind, schema: Schema, epsilon: float) -> tuple[str, ...
     weak = (
         (
             (
-                f"An epsilon of {rounded_up(epsilon)} bounds little: it lets the odds of a guess about one record grow "
+                f"An epsilon of {rounded_up(epsilon)} bounds little: it lets the odds of a guess about one "
+                f"{'record' if kind.persons is None else 'person'} grow "
                 "by a factor of e^epsilon."
             ),
         )
@@ -454,7 +484,7 @@ def _warnings(kind: QueryKind, schema: Schema, epsilon: float) -> tuple[str, ...
             "with them, and anyone who knows a record's other columns can read the value from the release."
         )
         return (*weak, covered, NO_RECORD, *kind.leaks)
-    return weak if kind.scope == "record" else (*weak, NO_RECORD, *kind.leaks)
+    return weak if kind.scope in WHOLE else (*weak, NO_RECORD, *kind.leaks)
 
 
 def assumptions_of(kind: QueryKind, names: Sequence[str], parties: int, setting: Setting) -> tuple[str, ...]:
@@ -465,7 +495,7 @@ def assumptions_of(kind: QueryKind, names: Sequence[str], parties: int, setting:
         _neighbours(kind),
         kind.noise_words(parties, min(setting.honest_parties, parties)),
         *([] if parties == 1 else [MASKS]),
-        words.ROW_NOT_PERSON,
+        *([words.ROW_NOT_PERSON] if kind.persons is None else [PERSON_IDS]),
         COORDINATOR,
         *kind.assumptions,
     )
@@ -477,9 +507,26 @@ def _neighbours(kind: QueryKind) -> str:
             f"Neighbouring data sets differ in the cell of {kind.protected_column!r} in one record, both being cells "
             "that the schema takes and uses; labels, all other columns and row counts stay as they are."
         )
+    if kind.persons is not None:
+        return _neighbouring_persons(kind.persons)
     return (
         "Neighbouring data sets differ in one record, which is replaced by any other record that the schema takes; row "
         "counts are public. A record that the schema refuses keeps its party from taking part, which others can see."
+    )
+
+
+def _neighbouring_persons(persons: Persons) -> str:
+    where = (
+        "all rows that the person has at one party are"
+        if persons.parties == 1
+        else f"all rows that the person has are, at up to {persons.parties} parties,"
+    )
+    known = "" if persons.parties == 1 else " What a person has at a party that colludes is known there."
+    return (
+        f"Neighbouring data sets differ in one person: {where} replaced by those of any other person, which the schema "
+        "takes, however many each of them has. The number of persons at each party is public; how many rows a person "
+        f"has, and how many there are in all, is not released.{known} Rows that the schema refuses keep their party "
+        "from taking part, which others can see."
     )
 
 

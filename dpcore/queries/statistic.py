@@ -26,11 +26,12 @@ from dpcore.predicates.evaluation import check, sums
 from dpcore.predicates.expressions import Predicate, is_boolean
 from dpcore.predicates.notation import described, to_text
 from dpcore.predicates.ranges import in_words, readable
-from dpcore.queries.kind import QueryKind, QueryLimits
+from dpcore.queries.kind import QueryKind, QueryLimits, scope_of
 from dpcore.queries.local_answers import local_sums
 from dpcore.records.computation import Computation
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import Target
+from dpcore.records.persons import Persons, bits_of, factor_of, sums_over_persons
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 
@@ -50,6 +51,9 @@ class StatisticQuery(QueryKind):
 
     Sensitivity: 2^f times that of the batch, in L1 and L2: `sensitivity`. Proof: dpcore.predicates.disjoint.
 
+    Of persons it is the sum of an average of each person's rows, in units finer by W: dpcore.records.persons, which
+    proves the sensitivity, W times that of records.
+
     Raises PredicateError if a predicate does not fit the schema or is too deep or too large.
     """
 
@@ -64,8 +68,13 @@ class StatisticQuery(QueryKind):
     feature_map: FeatureMap | None = field(default=None, repr=False)
     """What records are mapped by before forms are evaluated. Values stay in [0, 1], so it changes no sensitivity."""
 
+    persons: Persons | None = field(default=None, kw_only=True)
+    """See `QueryKind`."""
+
     def __post_init__(self) -> None:
         check(self.predicates, self.schema, self.feature_map)
+        if self.is_local and self.persons is not None:
+            raise PlanError("local answers protect each record by its own coins, no person: leave out one of the two")
         if self.is_local:
             if not self.is_boolean or self.feature_map is not None:
                 raise PlanError("local answers are bits of records as they are: leave out clipped forms and the map")
@@ -101,7 +110,7 @@ class StatisticQuery(QueryKind):
         if isinstance(self.noise, LocalResponse):
             _check_whole(fraction_bits)
             return limits.rows
-        rows_units = limits.rows << _checked(fraction_bits)
+        rows_units = limits.rows << _checked(fraction_bits) + bits_of(self.persons)
         return rows_units + self.noise.tail_bound(limits.parties, len(self.predicates))
 
     def contribution(self, records: Records, fraction_bits: int, computation: Computation) -> NDArray[np.int64]:
@@ -110,7 +119,15 @@ class StatisticQuery(QueryKind):
             _check_whole(fraction_bits)
             secret, progress = computation.secret, computation.progress
             return local_sums(self.predicates, self.schema, records, self.noise, secret, progress)
-        exact = self.sums(records, fraction_bits, computation.progress)
+        if self.persons is None:
+            exact = self.sums(records, fraction_bits, computation.progress)
+        else:
+            exact = sums_over_persons(
+                computation.persons,
+                records,
+                lambda part, progress: self.sums(part, fraction_bits, progress),
+                computation.progress,
+            )
         return exact + self.noise.draw(len(exact), computation.random)
 
     def sums(self, records: Records, fraction_bits: int, progress: Progress | None = None) -> NDArray[np.int64]:
@@ -122,7 +139,11 @@ class StatisticQuery(QueryKind):
 
     def decode(self, total: NDArray[np.int64], fraction_bits: int) -> NDArray[np.float64]:
         """The sums over all records in real units, of local answers as they are: (M,)."""
-        return np.ldexp(total.astype(np.float64), -fraction_bits)
+        return np.ldexp(total.astype(np.float64), -self.unit_bits(fraction_bits))
+
+    def unit_bits(self, fraction_bits: int) -> int:
+        """Fraction bits of a total."""
+        return fraction_bits + bits_of(self.persons)
 
     @property
     def name(self) -> str:
@@ -131,10 +152,11 @@ class StatisticQuery(QueryKind):
 
     def words(self) -> str:
         """See `QueryKind`."""
+        averaged = "" if self.persons is None else ", averaged for each person,"
         noise = "answers flipped at random" if self.is_local else f"{'Laplace' if self.is_pure else 'Gaussian'} noise"
         ranges = None if self.feature_map is not None else in_words(self.predicates, self.schema)
         if ranges is not None:
-            return f"{self.contents} with {noise}: {ranges}"
+            return f"{self.contents}{averaged} with {noise}: {ranges}"
         first = self.predicates[:_MOST_NAMED]
         named = "; ".join(
             described(predicate) if self.feature_map is not None else readable(predicate, self.schema)
@@ -142,7 +164,7 @@ class StatisticQuery(QueryKind):
         )
         rest = len(self.predicates) - _MOST_NAMED
         more = f"; and {rest} more" if rest > 0 else ""
-        return f"{self.contents} with {noise}: {named}{more}"
+        return f"{self.contents}{averaged} with {noise}: {named}{more}"
 
     @property
     def contents(self) -> str:
@@ -152,7 +174,7 @@ class StatisticQuery(QueryKind):
     def facts(self, d: int, fraction_bits: int) -> dict[str, Any]:  # noqa: ARG002  (it does not grow with d)
         """See `QueryKind`. The signed query contains all predicates in full."""
         texts = [described(predicate) for predicate in self.predicates[:_MOST_DESCRIBED]]
-        return {"unit": f"2^-{fraction_bits}", "count": len(self.predicates), "predicates": texts}
+        return {"unit": f"2^-{self.unit_bits(fraction_bits)}", "count": len(self.predicates), "predicates": texts}
 
     @property
     def amounts(self) -> Mapping[str, int]:
@@ -184,7 +206,7 @@ class StatisticQuery(QueryKind):
     @property
     def scope(self) -> Scope:
         """See `QueryKind`."""
-        return "record"
+        return scope_of(self.persons)
 
     @property
     def is_pure(self) -> bool:
@@ -198,9 +220,11 @@ class StatisticQuery(QueryKind):
             # Values are bits, so l1 counts those that differ.
             return LocalProtection(self.scope, honest, self.noise.epsilon, self.sensitivity.l1)
         if isinstance(self.noise, LaplaceShares):
-            l1, alone = self.sensitivity.l1 << bits, self.sensitivity.alone << bits
-            return LaplaceProtection(self.scope, honest, self.noise, l1, 1 << bits, alone)
-        squared, alone = (bound << 2 * bits for bound in (self.sensitivity.l2_squared, self.sensitivity.alone))
+            unit = factor_of(self.persons) << bits
+            l1, alone = self.sensitivity.l1 * unit, self.sensitivity.alone * unit
+            return LaplaceProtection(self.scope, honest, self.noise, l1, unit, alone)
+        unit = factor_of(self.persons) ** 2 << 2 * bits
+        squared, alone = (bound * unit for bound in (self.sensitivity.l2_squared, self.sensitivity.alone))
         sigma, count = self.noise.share_sigma, len(self.predicates)
         return GaussianProtection(
             self.scope, honest, sigma, squared, count, squared_alone=alone, cohorts=self.noise.cohorts
@@ -214,6 +238,10 @@ class StatisticQuery(QueryKind):
     def with_noise(self, share_sigma: int) -> Self:
         """See `QueryKind`."""
         return replace(self, noise=GaussianShares(share_sigma))
+
+    def of_persons(self, persons: Persons | None) -> Self:
+        """See `QueryKind`."""
+        return replace(self, persons=persons)
 
     def following(self, cohorts: Cohorts) -> Self:
         """See `QueryKind`."""
@@ -235,7 +263,8 @@ class StatisticQuery(QueryKind):
         shares = self.noise.needed(parties)
         return (
             f"The noise is discrete Laplace noise in {shares} shares, and each of the {parties} parties adds one. "
-            f"Both figures count {shares}, the record's own party's among them: all parties but {shares} may "
+            f"Both figures count {shares}, the {'record' if self.persons is None else 'person'}'s own party's among "
+            f"them: all parties but {shares} may "
             "collude, and what the others add beyond those is additional noise."
         )
 

@@ -120,6 +120,8 @@ def _completed(weights: NDArray[np.int64], own: int) -> int:
             types.int64,
             types.int64,
             types.int64[::1],
+            types.int64[::1],
+            types.int64[:, ::1],
         )
         for kind in (types.float64, types.int64)
     )
@@ -130,12 +132,15 @@ def subtract_gradients(
     table: NDArray[np.int64],
     shift: int,
     most: int,
-    total: NDArray[np.int64],
+    into: NDArray[np.int64],
+    times: NDArray[np.int64],
+    totals: NDArray[np.int64],
 ) -> None:
-    """Subtract w z of every row from `total`, (d,), z being the row truncated toward zero and w its weight.
+    """Subtract w z of every row from `totals`, (n, d), z being the row truncated toward zero and w its weight.
 
     vectors: (rows, d), below 2^53. table: `weight_table`. shift: bits of a margin below a step of the table. most: the
-    largest squared length of w z. Bit for bit `shortened(weights(z @ theta), z^2, most) @ z` of dpcore.records.losses.
+    largest squared length of w z. into, times: (rows,), which of the n totals a row is subtracted from, and how often.
+    Bit for bit `shortened(weights(z @ theta), z^2, most) @ z` of dpcore.records.losses.
     """
     rows, d = vectors.shape
     z = np.empty(d, dtype=np.int64)
@@ -156,7 +161,7 @@ def subtract_gradients(
                 weight -= 1
         if weight > 0:
             for place in range(d):
-                total[place] -= weight * z[place]
+                totals[into[row], place] -= times[row] * weight * z[place]
 
 
 @compiled(
@@ -169,6 +174,8 @@ def subtract_gradients(
         types.int64,
         types.int64,
         types.int64[::1],
+        types.int64[::1],
+        types.int64[:, ::1],
     )
 )
 def add_number_gradients(
@@ -179,13 +186,15 @@ def add_number_gradients(
     table: NDArray[np.int64],
     shift: int,
     most: int,
-    total: NDArray[np.int64],
+    into: NDArray[np.int64],
+    times: NDArray[np.int64],
+    totals: NDArray[np.int64],
 ) -> None:
-    """Add w z of every row z to `total`, (d,): dpcore.queries.number_gradient.
+    """Add w z of every row z to `totals`, (n, d): dpcore.queries.number_gradient.
 
     labels: y, in units of 2^-WEIGHT_BITS. offsets: added to the margins, in their units. table: `mean_table`. shift:
     bits of a margin below a step of the table; without a table below a unit of the weight. most: the largest squared
-    length.
+    length. into, times: as of `subtract_gradients`.
     """
     count, d = rows.shape
     half = np.int64(1) << (shift - 1)
@@ -213,7 +222,7 @@ def add_number_gradients(
         if weight < 0:
             size = -size
         for place in range(d):
-            total[place] += size * rows[row, place]
+            totals[into[row], place] += times[row] * size * rows[row, place]
 
 
 @compiled(types.void(types.int64[::1], types.Array(types.int64, 1, "C", readonly=True)))
@@ -256,6 +265,8 @@ def _shorten_weights(weights: NDArray[np.int64], own: int, allowed: int, room: N
         types.Array(types.int64, 1, "C", readonly=True),
         types.int64,
         types.int64,
+        types.int64[::1],
+        types.int64[::1],
         types.int64[:, ::1],
     )
 )
@@ -266,12 +277,15 @@ def add_class_gradients(
     table: NDArray[np.int64],
     shift: int,
     most: int,
-    total: NDArray[np.int64],
+    into: NDArray[np.int64],
+    times: NDArray[np.int64],
+    totals: NDArray[np.int64],
 ) -> None:
-    """Add w_c z of every row z to `total`, (k, d): dpcore.queries.class_gradient.
+    """Add w_c z of every row z to `totals`, (n, k d): dpcore.queries.class_gradient.
 
     rows: (rows, d). codes: (rows,), the classes. theta: (k, d). table: `exponential_table`. shift: bits of a score that
-    are below a step of the table. most: the largest squared length of a row's gradient, |w|^2 |z|^2.
+    are below a step of the table. most: the largest squared length of a row's gradient, |w|^2 |z|^2. into, times: as of
+    `subtract_gradients`.
     """
     k, d = theta.shape
     weights, room = np.empty(k, np.int64), np.empty(k, np.int64)
@@ -289,7 +303,7 @@ def add_class_gradients(
         _shorten_weights(weights, codes[row], most // squared, room)  # type: ignore[arg-type]  # an int64
         for code in range(k):
             for place in range(d):
-                total[code, place] += weights[code] * rows[row, place]
+                totals[into[row], code * d + place] += times[row] * weights[code] * rows[row, place]
 
 
 @compiled(
@@ -303,6 +317,8 @@ def add_class_gradients(
         types.int64,
         types.int64,
         types.int64[::1],
+        types.int64[::1],
+        types.int64[:, ::1],
     )
 )
 def add_hazard_gradients(  # noqa: C901, PLR0912  (one loop, compiled)
@@ -314,13 +330,15 @@ def add_hazard_gradients(  # noqa: C901, PLR0912  (one loop, compiled)
     at_events: NDArray[np.int64],
     shift: int,
     most: int,
-    total: NDArray[np.int64],
+    into: NDArray[np.int64],
+    times: NDArray[np.int64],
+    totals: NDArray[np.int64],
 ) -> None:
-    """Add (u r_j, R z) of every row z to `total`, (J + d,): dpcore.queries.hazard_gradient.
+    """Add (u r_j, R z) of every row z to `totals`, (n, J + d): dpcore.queries.hazard_gradient.
 
     rows: (rows, d). codes: (rows,), cells of dpcore.records.features.event_time. theta: (J + d,). unit: u in the units
     of z. means, at_events: `hazard_tables`. shift: bits of a margin below a step of the tables. most: the largest
-    squared length, below 2^61.
+    squared length, below 2^61. into, times: as of `subtract_gradients`.
     """
     d = rows.shape[1]
     intervals = len(theta) - d
@@ -376,9 +394,30 @@ def add_hazard_gradients(  # noqa: C901, PLR0912  (one loop, compiled)
                 factor *= 1 - 2.0**-20
             slopes[:ends] = shorter[:ends]
         for interval in range(ends):
-            total[interval] += unit * slopes[interval]
+            totals[into[row], interval] += times[row] * unit * slopes[interval]
         for place in range(d):
-            total[intervals + place] += slope * rows[row, place]
+            totals[into[row], intervals + place] += times[row] * slope * rows[row, place]
+
+
+@compiled(types.void(types.int64[:, ::1], types.float64[::1], types.int64[::1]))
+def add_shortened(vectors: NDArray[np.int64], most: NDArray[np.float64], total: NDArray[np.int64]) -> None:
+    """Add every row of `vectors`, (n, length), to `total`, shortened until its squared length is at most its `most`.
+
+    None is longer afterwards. Squared lengths are compared with most (1 - 2^-29): that of up to 2^20 doubles is off by
+    less than 2^-31 of itself, and so is that of a row times a factor. Truncation toward zero makes no row longer.
+    """
+    for row in range(len(vectors)):
+        bound = most[row] * (1.0 - 2.0**-29)
+        squared = 0.0
+        for place in range(len(total)):
+            squared += np.float64(vectors[row, place]) ** 2
+        if squared <= bound:
+            for place in range(len(total)):
+                total[place] += vectors[row, place]
+        else:
+            factor = np.sqrt(bound / squared)
+            for place in range(len(total)):
+                total[place] += np.int64(np.float64(vectors[row, place]) * factor)
 
 
 # Feature maps.

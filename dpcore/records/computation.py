@@ -16,6 +16,7 @@ from dpcore.numbers.processors import one_blas_thread, processors
 from dpcore.numbers.progress import Progress
 from dpcore.randomness.sources import RandomSource
 from dpcore.records.held_back import RowNumbers
+from dpcore.records.persons import PersonRows
 from dpcore.records.records import BLOCK_ROWS, Records
 
 # Sums over a party's rows, run by run, on threads. They are integers, so the total is the same for any runs of whole
@@ -163,6 +164,13 @@ class Computation:
     """Callback `(rows done, m_p)`, which may raise to stop the computation."""
     numbers: RowNumbers | None = None
     """The rows' numbers, for a part of the rows."""
+
+    @property
+    def persons(self) -> PersonRows:
+        """Which rows are whose. Raises ConfigurationError if rows have no ids."""
+        if self.numbers is None or self.numbers.by_id is None:
+            raise ConfigurationError("the rows have no ids, so it is not known whose they are: give the party's")
+        return PersonRows(self.numbers.by_id)
 
     def total(self, part: RowPart, records: Records) -> NDArray[np.int64]:
         """The sum of a part over all rows: int64, `part.shape`."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpcore.accounting.odds import exceptions
+from dpcore.accounting.protection import WHOLE
 from dpcore.errors import ConfigurationError
 from dpcore.queries.statement import PrivacyStatement
 from learner.composition import EpsilonCurve, curves
@@ -339,7 +340,7 @@ def _members(roster: Roster, rosters: Sequence[Roster], releases: Sequence[Relea
 def _chances(statement: PrivacyStatement) -> tuple[Chances, ...]:
     """For whole records only: what a smaller scope bounds is no guess about a row."""
     epsilon, colluding, delta = statement.epsilon, statement.epsilon_if_others_collude, statement.delta
-    if statement.scope != "record" or epsilon is None or colluding is None or delta is None:
+    if statement.scope not in WHOLE or epsilon is None or colluding is None or delta is None:
         return ()
     return tuple(
         Chances(before, alone, together or "") for before, alone, together in chances(epsilon, colluding, delta)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from dpcore.accounting.protection import WHOLE
 from dpcore.numbers.rationals import rounded_up
 from learner.report.gathering import Report
 from learner.shapes import Shapes
@@ -9,6 +10,7 @@ from radobase.presentation import words as shared
 from radobase.presentation.words import Sentence, actor, entry, parameters, texts, unit
 from radobase.printing import amount
 
+_UNITS = {"record": "Record-level", "person": "User-level"}
 NO_BANDS = (
     "Bands are not known for this model: its file has no covariance of the weights. So nothing here says how much of a "
     "shape is noise."
@@ -78,7 +80,7 @@ _OTHERS = (
 def assumptions(report: Report) -> list[Sentence]:
     """What the figures take for granted, beside what the statement says itself."""
     return [
-        *([shared.NOISE_KEPT] if report.statement.scope in ("record", "joint") else []),
+        *([shared.NOISE_KEPT] if report.statement.scope in (*WHOLE, "joint") else []),
         shared.GOOD_COMPUTERS,
         shared.CRYPTOGRAPHY,
     ]
@@ -93,7 +95,7 @@ def not_protected(report: Report) -> list[Sentence]:
             "counts all answers.",
             "P5",
         ),
-        shared.SEVERAL_ROWS,
+        *([] if report.statement.scope == "person" else [shared.SEVERAL_ROWS]),
         shared.GROUPS,
         Sentence(
             "Who took part, when, with how many rows, and what was asked: the parties and the coordinator know it, and "
@@ -138,7 +140,7 @@ def registry_entry(report: Report) -> dict[str, Any]:
             "unprotected_quantities": [*texts(not_protected(report)), *statement.warnings],
         },
         privacy_loss={
-            "privacy_unit": "Record-level" if statement.scope == "record" else "Attribute-level",
+            "privacy_unit": _UNITS.get(statement.scope, "Attribute-level"),
             "privacy_unit_description": unit(statement.unit),
             "privacy_parameters": bound,
             "privacy_parameters_description": (

@@ -2,12 +2,14 @@
 
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 
 from dpcore.records.computation import PartySecret, RowSums, sum_on_threads
 from dpcore.records.held_back import RowNumbers
+from dpcore.records.persons import PersonRows
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema, differences
 from parties.data.epochs import Epochs
@@ -93,6 +95,37 @@ class Party:
             return self.records.rows
         return 0 if self.epochs is None else len(self.epochs.places(epoch))
 
+    def units(self, query: Query) -> int:
+        """What this party states of its size to a query: rows, or persons if these are the unit of privacy.
+
+        Raises WireError(PERSONS_UNKNOWN) if its table does not say whose its rows are.
+        """
+        if query.persons is None:
+            return self.records.rows
+        if self.numbers is None or self.numbers.by_id is None:
+            raise WireError(Code.PERSONS_UNKNOWN, "It names no id_column.")
+        if self._without_id:
+            raise WireError(Code.PERSONS_UNKNOWN, f"{amount(self._without_id, 'row')} of its table have no id.")
+        return self._persons
+
+    def rows_left_out(self, query: Query) -> int:
+        """How many usable rows count for nothing in a query about persons: those of persons with more than W."""
+        if query.persons is None or self.numbers is None or self.numbers.by_id is None:
+            return 0
+        weights = PersonRows(self.numbers.by_id).weights(self.records.usable)
+        return int(np.count_nonzero(self.records.usable & (weights == 0)))
+
+    @cached_property
+    def _without_id(self) -> int:
+        assert self.numbers is not None, "rows have ids"
+        return int(np.count_nonzero(self.numbers.by_id == self.numbers.key.of_ids([""])[0]))
+
+    @cached_property
+    def _persons(self) -> int:
+        assert self.numbers is not None, "rows have ids"
+        assert self.numbers.by_id is not None, "rows have ids"
+        return PersonRows(self.numbers.by_id).count
+
     def epoch_rows(self, epoch: str | None) -> EpochRows | None:
         """The rows of an epoch, for the ledger; None for all rows."""
         return None if epoch is None or self.epochs is None else self.epochs.rows(epoch)
@@ -112,7 +145,7 @@ def decide(
 
     If policy, schema and design allow it, and from attempt 2 on the learner's signed retry. Raises WireError with the
     code of the refusal: one of the policy's, FEATURE_MISSING, SEED_MISMATCH, SCHEMA_MISMATCH, ATTEMPT_MISMATCH,
-    EPOCH_EMPTY or PLAN_INFEASIBLE.
+    EPOCH_EMPTY, PERSONS_UNKNOWN or PLAN_INFEASIBLE.
     """
     query = opened.query
     check_known(query.features)
@@ -125,9 +158,10 @@ def decide(
     party = party.under(query.schema)
     check_schema(query, party.schema)
     party = party.about(query.epoch)
-    rows = party.records.rows
+    rows = party.units(query)
     if rows > query.max_rows:
-        raise WireError(Code.PLAN_INFEASIBLE, f"This party has {amount(rows, 'row')} and max_rows is {query.max_rows}.")
+        has = amount(rows, "row" if query.persons is None else "person")
+        raise WireError(Code.PLAN_INFEASIBLE, f"This party has {has} and max_rows is {query.max_rows}.")
     return party, charge_for(query, rows, epoch_of(query, party), party.division)
 
 
@@ -192,7 +226,7 @@ def check_unchanged(query: Query, rows: int, reserved: Charge | None, party: Par
     check_schema(query, party.schema)
     if data_digest != party.data_digest:
         raise WireError(Code.UNAVAILABLE, "The data changed after this party accepted the query.")
-    if rows != party.records.rows:
+    if rows != party.units(query):
         raise WireError(Code.UNAVAILABLE, "The number of rows changed after this party accepted the query.")
     present = charge_for(query, rows, epoch_of(query, party), party.division)
     if reserved is not None and reserved.side is not None and present.side is not None:

@@ -308,7 +308,8 @@ class QueryLifecycle:
             return None
         mask_key = X25519PrivateKey.from_private_bytes(self._random.bytes(32))
         public = mask_key.public_key().public_bytes_raw()
-        acceptance = Acceptance(opened.query_id, work.attempt, party.name, party.records.rows, public, roster.version)
+        stated = party.units(opened.query)
+        acceptance = Acceptance(opened.query_id, work.attempt, party.name, stated, public, roster.version)
         held = self._attempts.accept(
             acceptance,
             lambda complete: sign(complete, party.signing_key),
@@ -340,7 +341,7 @@ class QueryLifecycle:
         would tell. No person decides on it. Nothing of it leads to an upload: there is no attempt for a cohort.
         """
         unused = X25519PrivateKey.from_private_bytes(self._random.bytes(32)).public_key().public_bytes_raw()
-        rows = party.records.rows
+        rows = party.units(opened.query)
         said = Acceptance(work.query_id, work.attempt, party.name, rows, unused, roster.version)
         signed = sign(said, party.signing_key)
         reason = "it was a question, and this party would accept it"
@@ -482,10 +483,11 @@ class QueryLifecycle:
         check_unchanged(opened.query, held.rows, self._attempts.cost(held), party, data_digest)
         computation = Computation(self._random, party.secret, party.row_sums, progress, party.numbers)
         values = integer_vector(opened, party.records, computation)
+        self._note_left_out(held, opened, party)
         width = opened.public_key.ciphertext_bytes
         upload_bytes = opened.ciphertexts * width
         source = self._obfuscators.source(opened.public_key)
-        chunks = encrypted_chunks(opened, values, party.records.rows, source, progress)
+        chunks = encrypted_chunks(opened, values, party.units(opened.query), source, progress)
         # Includes room for the masked contribution: once there is a cohort, the other members wait for this party.
         needed_bytes = 2 * upload_bytes + values.nbytes
         spool = self._spools.write(
@@ -503,6 +505,11 @@ class QueryLifecycle:
             bytes=upload_bytes,
             seconds=round(time.monotonic() - begun, 3),
         )
+
+    def _note_left_out(self, held: Attempt, opened: OpenedQuery, party: Party) -> None:
+        """Log how many rows do not count, as their person has more than count, if there are any."""
+        if left_out := party.rows_left_out(opened.query):
+            self._log.warning("rows left out", query=held.query_id, attempt=held.attempt, rows=left_out)
 
     def _upload(self, work: Work, held: Attempt, wanted: Callable[[], bool]) -> None:
         """Verify the cohort, charge, send. No byte leaves before the charge is on disk."""

@@ -29,7 +29,12 @@ from wire.query_summary import QuerySummary, SignedPart, signed_parts
 # What an attempt cost in each scope and what remains there, for people: scopes that agree are one line.
 
 
-_ONE = {ScopeKind.RECORD: "whole records", ScopeKind.JOINT: "column", ScopeKind.MARGINAL: "feature"}
+_ONE = {
+    ScopeKind.PERSON: "whole persons",
+    ScopeKind.RECORD: "whole records",
+    ScopeKind.JOINT: "column",
+    ScopeKind.MARGINAL: "feature",
+}
 _MOST_NAMED = 3
 
 
@@ -91,7 +96,7 @@ def _finite(epsilon: float) -> float | None:
 
 
 def _words(kind: ScopeKind, names: list[str]) -> str:
-    if kind is ScopeKind.RECORD:
+    if kind in (ScopeKind.PERSON, ScopeKind.RECORD):
         return _ONE[kind]
     named = ", ".join(names[:_MOST_NAMED])
     return (

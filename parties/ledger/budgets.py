@@ -84,7 +84,7 @@ class LedgerState:
 
     limits: LedgerLimits
     scopes: tuple[ScopeState, ...]
-    """Under the lifetime limits; RECORD first, then all that a charge or a limit names."""
+    """Under the lifetime limits: PERSON if a charge or a limit names it, RECORD, then all others that one names."""
     learners: tuple[tuple[str, tuple[ScopeState, ...]], ...]
     day: tuple[ScopeState, ...]
     """The same under the limits for each learner and for the last 24 hours, if there are such limits."""
@@ -247,6 +247,8 @@ class ScopeBudget:
 def scope_words(scope: ScopeState) -> str:
     """A scope for people."""
     match scope.scope.kind:
+        case ScopeKind.PERSON:
+            return "whole persons"
         case ScopeKind.RECORD:
             return "whole records"
         case ScopeKind.JOINT:
@@ -312,6 +314,8 @@ def _spent(limit: PrivacyLimit, loss: Loss) -> float:
 
 
 def _shown(state: LedgerState) -> tuple[ScopeState, ...]:
-    rest = sorted(state.scopes[1:], key=lambda scope: -scope.spent_epsilon)[: MOST_SCOPES - 1]
-    kept = {scope.scope.key for scope in (state.scopes[0], *rest)}
+    whole = [scope for scope in state.scopes if scope.scope.kind in (ScopeKind.PERSON, ScopeKind.RECORD)]
+    others = (scope for scope in state.scopes if scope not in whole)
+    rest = sorted(others, key=lambda scope: -scope.spent_epsilon)[: MOST_SCOPES - len(whole)]
+    kept = {scope.scope.key for scope in (*whole, *rest)}
     return tuple(scope for scope in state.scopes if scope.scope.key in kept)

@@ -1,8 +1,10 @@
 """The charge of one attempt: its privacy loss in each scope.
 
 Scopes are nested: the marginal of a feature (the released values of its coordinate alone) is within the joint release
-of its source column, which is within the release of whole records. A bound for a scope also bounds every scope within
-it. An event has no bound for a scope that is neither listed nor within a listed scope.
+of its source column, which is within the release of whole records, which is within that of whole persons.
+
+A bound for a scope also bounds every scope within it: a record that is replaced by another of the same person changes
+one person. An event has no bound for a scope that is neither listed nor within a listed scope.
 """
 
 import json
@@ -20,6 +22,7 @@ from typing import Any
 from dpcore.accounting.concentrated import pure_curve
 from dpcore.accounting.filters import Loss
 from dpcore.errors import PlanError, RadofedError
+from dpcore.queries.kind import QueryKind
 from dpcore.records.held_back import Part
 from dpcore.records.schema import Schema
 from parties.ledger.chain import CHAIN_TABLE, NONCE_BYTES, NONCE_KEY, append_all
@@ -34,6 +37,7 @@ _ROUNDED_DIGITS = 30
 class ScopeKind(StrEnum):
     """Kinds of scope, widest first."""
 
+    PERSON = "person"
     RECORD = "record"
     JOINT = "joint"
     MARGINAL = "marginal"
@@ -41,16 +45,17 @@ class ScopeKind(StrEnum):
 
 @dataclass(frozen=True)
 class Scope:
-    """What a bound covers: whole records, a source column in the whole release, or a feature's own released values."""
+    """What a bound covers: persons, records, a source column in the whole release, or a feature's own values."""
 
     kind: ScopeKind
     name: str = ""
-    """The column's or the feature's, empty for records."""
+    """The column's or the feature's, empty for persons and records."""
     column: str = ""
     """A feature's source column, if known; it is not part of the scope's identity."""
 
     def __post_init__(self) -> None:
-        if (self.kind is ScopeKind.RECORD) != (not self.name) or (self.column and self.kind is not ScopeKind.MARGINAL):
+        is_whole = self.kind in (ScopeKind.PERSON, ScopeKind.RECORD)
+        if is_whole != (not self.name) or (self.column and self.kind is not ScopeKind.MARGINAL):
             raise ValueError(f"not a scope: {self!r}")
 
     @property
@@ -67,7 +72,7 @@ class Scope:
         return f"{self.kind.value}:{self.name}" if self.name else self.kind.value
 
 
-RECORD = Scope(ScopeKind.RECORD)
+PERSON, RECORD = Scope(ScopeKind.PERSON), Scope(ScopeKind.RECORD)
 
 
 def joint(column: str) -> Scope:
@@ -126,7 +131,7 @@ class Charge:
 
     def __post_init__(self) -> None:
         scopes = [scope.key for scope, _ in self.bounds]
-        is_odd = scopes != [RECORD.key] or self.epoch is not None or self.row_epoch is not None
+        is_odd = scopes not in ([PERSON.key], [RECORD.key]) or self.epoch is not None or self.row_epoch is not None
         if (self.side is None) != (self.presence is None) or (self.side is not None and is_odd):
             raise ValueError("a charge of a part of the rows bounds whole records, also of one that changes its part")
         if self.events < 1:
@@ -145,7 +150,9 @@ class Charge:
         within = [scope.key]
         if scope.kind is ScopeKind.MARGINAL:
             within += [(ScopeKind.JOINT, column) for column in dict.fromkeys((scope.column, *columns)) if column]
-        return next((self._listed[key] for key in (*within, RECORD.key) if key in self._listed), None)
+        if scope.kind is not ScopeKind.PERSON:
+            within.append(RECORD.key)
+        return next((self._listed[key] for key in (*within, PERSON.key) if key in self._listed), None)
 
     @cached_property
     def _listed(self) -> dict[tuple[ScopeKind, str], Loss]:
@@ -170,7 +177,7 @@ class Charge:
 
 
 def charge_for(query: Query, rows: int, epoch: bytes | None = None, division: Division | None = None) -> Charge:
-    """The charge of one attempt for a party of `rows` rows.
+    """The charge of one attempt for a party of `rows` rows, or persons if the query is about persons.
 
     A marginal's charge uses only the party's own distribution, so it holds under any collusion. Shared noise counts
     `honest_parties` shares, this party's included: all other members may collude. A delta that is not a decimal is
@@ -183,24 +190,31 @@ def charge_for(query: Query, rows: int, epoch: bytes | None = None, division: Di
     try:
         protection = kind.protection(setting_of(query))
         loss = protection.loss(rows, delta)
+        # A person at several parties may be in another part at each of them.
+        is_whole = query.persons is None or query.persons.parties == 1
         is_divided = part is not None and division is not None and query.epoch is None and protection.is_of_part
+        is_divided &= is_whole
         presence = protection.of_presence().loss(rows, delta) if is_divided else None
     except PlanError as error:
         raise WireError(Code.PLAN_INFEASIBLE, str(error)) from error
     if loss is None:
         return Charge(learner=query.learner, row_epoch=query.epoch)
     match kind.scope:
-        case "record" if part is not None and division is not None and presence is not None:
+        case "record" | "person" if part is not None and division is not None and presence is not None:
             # A charge has a side, or is about an epoch, where both parts count in full.
             side = Side(division, part.share, part.part is Part.HELD_BACK)
-            return Charge(((RECORD, loss),), query.learner, side=side, presence=presence)
-        case "record":
-            return Charge(((RECORD, loss),), query.learner, epoch, row_epoch=query.epoch)
+            return Charge(((_whole(kind), loss),), query.learner, side=side, presence=presence)
+        case "record" | "person":
+            return Charge(((_whole(kind), loss),), query.learner, epoch, row_epoch=query.epoch)
         case "joint":
             scopes = column_scopes(schema, kind.protected_column)
         case _:
             scopes = [marginal(name, schema.sources(name) or "") for name in kind.features(schema)]
     return Charge(tuple((scope, loss) for scope in scopes), query.learner, row_epoch=query.epoch)
+
+
+def _whole(kind: QueryKind) -> Scope:
+    return RECORD if kind.persons is None else PERSON
 
 
 def column_scopes(schema: Schema, column: str) -> list[Scope]:

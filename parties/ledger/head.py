@@ -31,7 +31,7 @@ from dpcore.accounting.concentrated import STEPS
 from dpcore.accounting.filters import NO_LOSS, Loss, PrivacyLimit
 from dpcore.errors import ConfigurationError, PlanError
 from parties.ledger.chain import TRAIL_BYTES, Head
-from parties.ledger.charges import RECORD, Charge, Scope, ScopeKind
+from parties.ledger.charges import PERSON, RECORD, Charge, Scope, ScopeKind
 from parties.ledger.limits import Event, LedgerLimits, Scopes, counted
 from radobase.printing import amount
 from radobase.reading import FileKind, read_json, with_remedy
@@ -41,7 +41,8 @@ from wire.statements import MAX_SEALED_BYTES, LedgerHead
 
 _LABEL = b"rado.v1/ledger-sums\0"
 _NONCE_BYTES = 12
-_KINDS = tuple(ScopeKind)
+# By their numbers in a head's file: new ones come last.
+_KINDS = (ScopeKind.RECORD, ScopeKind.JOINT, ScopeKind.MARGINAL, ScopeKind.PERSON)
 _LOSS = struct.Struct(">4d")
 _COUNT = struct.Struct(">Q")
 _SINGLE, _BITS = struct.Struct(">f"), struct.Struct(">I")
@@ -93,7 +94,9 @@ class Sums:
     def at(self, scope: Scope) -> Loss:
         """The sum in a scope: its own, or that of the narrowest scope around it."""
         known = {named.key: loss for named, loss in self.scopes}
-        around = [scope.key, (ScopeKind.JOINT, scope.column), RECORD.key]
+        if scope.key == PERSON.key:
+            return known.get(scope.key, NO_LOSS)
+        around = [scope.key, (ScopeKind.JOINT, scope.column), RECORD.key, PERSON.key]
         return next((known[key] for key in around if key in known), NO_LOSS)
 
     def less(self, other: "Sums") -> "Sums":

@@ -17,7 +17,7 @@ from typing import Any
 
 from dpcore.accounting.filters import NO_LOSS, Loss, PrivacyLimit, total_loss
 from dpcore.numbers.rationals import lower_digits
-from parties.ledger.charges import RECORD, Charge, Division, Scope, ScopeKind, Side, joint, marginal
+from parties.ledger.charges import PERSON, RECORD, Charge, Division, Scope, ScopeKind, Side, joint, marginal
 from radobase.printing import amount
 from wire.errors import Code, WireError
 
@@ -80,6 +80,7 @@ class LedgerLimits:
     """For scopes without a limit of their own."""
     unbounded_events: int = 0
     """Largest number of charged events without a bound for whole records."""
+    person: PrivacyLimit | None = None
     record: PrivacyLimit | None = None
     columns: Mapping[str, PrivacyLimit] = field(default_factory=dict)
     features: Mapping[str, PrivacyLimit] = field(default_factory=dict)
@@ -95,11 +96,14 @@ class LedgerLimits:
     @property
     def named_scopes(self) -> tuple[Scope, ...]:
         """RECORD, and the scopes that have a limit of their own."""
-        return (RECORD, *(joint(name) for name in self.columns), *(marginal(name) for name in self.features))
+        persons = () if self.person is None else (PERSON,)
+        return (*persons, RECORD, *(joint(name) for name in self.columns), *(marginal(name) for name in self.features))
 
     def of(self, scope: Scope) -> PrivacyLimit:
         """The lifetime limit of a scope."""
         match scope.kind:
+            case ScopeKind.PERSON:
+                return self.person or self.lifetime
             case ScopeKind.RECORD:
                 return self.record or self.lifetime
             case ScopeKind.JOINT:
@@ -108,7 +112,8 @@ class LedgerLimits:
                 return self.features.get(scope.name, self.lifetime)
 
     def __str__(self) -> str:
-        own = {"record": self.record} if self.record else {}
+        own = {"person": self.person} if self.person else {}
+        own |= {"record": self.record} if self.record else {}
         own |= {str(joint(name)): limit for name, limit in self.columns.items()}
         own |= {str(marginal(name)): limit for name, limit in self.features.items()}
         own |= {"each learner": self.per_learner} if self.per_learner else {}

@@ -15,7 +15,7 @@ from parties.config import PartyConfig
 from parties.history.history import HistoryPage, PoliciesRead, policies_of
 from parties.history.reading import HistoryReader, QueryRead
 from parties.ledger.budgets import Period, ScopeBudget, ScopeState, budgets, charged_since, state_of
-from parties.ledger.charges import Charge
+from parties.ledger.charges import RECORD, Charge
 from parties.ledger.limits import Event, more_like
 from parties.members import MemberRow, known_rosters, members_of
 from parties.policy import Policy
@@ -263,7 +263,7 @@ def gather(config: PartyConfig, since_unix_s: float, until_unix_s: float, now_un
     within, over_time = charged_since(events, since_unix_s), budgets(state, events, since_unix_s)
     last = next((query for query in listed if query.charged), None)
     charge = _last_charge(listed, within)
-    record = state.scopes[0]
+    record = next(each for each in state.scopes if each.scope == RECORD)
     return Report(
         federation=config.federation,
         party=config.name,

@@ -14,7 +14,7 @@ from learner.federation import BudgetedOracle, Federation
 from radobase.presentation.words import effort_words
 from radofed.planning.asked_queries import AskRequest, PlannedAnswer, PlannedParties, what_can_be_asked
 from radofed.planning.design_cost import MOST_PLANNED_ROWS, PLAN_KEYS, seconds_of
-from radofed.planning.remedies import first_that_helps, larger_epsilon, more_rows
+from radofed.planning.remedies import first_in, first_that_helps, larger_epsilon, more_rows
 from radofed.planning.signal import AskedSignal, Signal, measured, signal_of_all
 
 _LEAST_PARTIES = 2
@@ -91,7 +91,8 @@ class AskedCost:
     def sentences(self) -> list[str]:
         """The cost as sentences."""
         request = self.request
-        head = f"A plan of {request.what}, over {len(request.party_rows)} parties with {request.rows:,} rows in total."
+        parties, noun = len(request.party_rows), request.noun
+        head = f"A plan of {request.what}, over {parties} parties with {request.rows:,} {noun}s in total."
         if self.statement is None or self.signal is None:
             return [head, f"This is not possible: {self.reason}. What would work: {self.suggestion}."]
         said = self.statement
@@ -155,15 +156,26 @@ def ask_cost(request: AskRequest) -> AskedCost:
     cost = bare_ask_cost(request)
     if not cost.feasible:
         return replace(cost, suggestion=_suggestion(request) or cost.suggestion)
-    if cost.signal is None or not cost.signal.is_lost:
+    if cost.signal is None:
+        return cost
+    is_weak = request.unit == "person" and request.estimator is not None and cost.signal.is_weak
+    if not cost.signal.is_lost and not is_weak:
         return cost
 
     def signal_of(changed: AskRequest) -> Signal | None:
         return bare_ask_cost(changed).signal
 
     changes = (more_rows(request, MOST_PLANNED_ROWS), larger_epsilon(request))
-    helps = [words for each in changes for words in first_that_helps(each, signal_of)]
-    return replace(cost, warning=cost.signal.warning(helps))
+    if cost.signal.is_lost:
+        helps = [words for each in changes for words in first_that_helps(each, signal_of)]
+        return replace(cost, warning=cost.signal.warning(helps))
+
+    def is_enough(changed: AskRequest) -> bool:
+        signal = signal_of(changed)
+        return signal is not None and not signal.is_weak
+
+    helps = [words for each in changes for words in first_in(each, is_enough)]
+    return replace(cost, warning=cost.signal.caution(helps))
 
 
 def _suggestion(request: AskRequest) -> str | None:

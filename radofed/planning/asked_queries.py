@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.accounting.composition import LARGEST_EPSILON
-from dpcore.declared import Declared
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.statement import PrivacyStatement, statement_for
 from dpcore.records.features import nearest
+from dpcore.records.persons import Persons, factor_of
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from dpcore.statistics.adaptive import Adaptive, Way
@@ -49,6 +49,7 @@ from wire.request_fields import (
     NOISE_RATE,
     USUAL_DELTA,
     TrainOptions,
+    UnitFields,
 )
 
 # Made-up rows: enough that every feature varies, few enough to be summed at once.
@@ -56,13 +57,14 @@ _MADE_UP_ROWS, _SEED = 512, 2015
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskRequest(Declared):
+class AskRequest(UnitFields):
     """What is to be asked within one budget: what an estimator asks, or a batch of statistics.
 
     Raises ConfigurationError if an argument makes no sense for any plan.
     """
 
     party_rows: tuple[int, ...]
+    """Rows, or persons."""
     schema: Schema
     epsilon: Fraction
     """Of the whole budget, under collusion."""
@@ -126,8 +128,9 @@ class AskRequest(Declared):
 
     @property
     def terms(self) -> dict[str, Any]:
-        """The options of each query that follow from `honest`."""
-        return cohort_terms(len(self.party_rows), self.honest)
+        """The options of each query that follow from `honest`, and the unit of privacy."""
+        unit = {"unit": self.unit, "persons_may_repeat": self.persons_may_repeat}
+        return {**cohort_terms(len(self.party_rows), self.honest), **unit}
 
 
 class _Summed(Protocol):
@@ -169,6 +172,11 @@ class PlannedParties:
         return self._request.rows
 
     @property
+    def persons(self) -> int:
+        """The same, of a plan for persons."""
+        return self._request.rows
+
+    @property
     def earlier(self) -> tuple[_Answer, ...]:
         """None: nothing is asked before a plan."""
         return ()
@@ -192,7 +200,8 @@ class PlannedParties:
         query = plan.query
         kind = query.kind
         total = cast("_Summed", kind).sums(query.seen(self._records), query.encoding.fraction_bits)
-        scaled = np.rint(total * (self.rows / self._records.rows)).astype(np.int64)
+        each = factor_of(None if query.persons is None else Persons())
+        scaled = np.rint(total * (each * self.rows / self._records.rows)).astype(np.int64)
         return _Answer(
             query,
             scaled.reshape(kind.shape(query.d)),

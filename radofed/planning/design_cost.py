@@ -296,6 +296,8 @@ class Cost:
     @property
     def unit(self) -> str:
         """The unit of privacy: what two neighbouring tables differ in."""
+        if self.scope == "person":
+            return words.person(self.request.persons_may_repeat or 1)
         return words.UNITS[self.scope]
 
     @property
@@ -334,13 +336,13 @@ class Cost:
 
     def _what(self) -> str:
         request, parties = self.request, len(self.request.party_rows)
-        over = "one pool" if parties == 1 else f"{parties} parties with {request.rows} rows in total"
+        over = "one pool" if parties == 1 else f"{parties} parties with {request.rows} {request.noun}s in total"
         what = "Moments" if request.rados is None else f"{many_rados(request.rados)} of design {request.words}"
         if request.feature_map is not None and request.schema is not None:
             what += f" of records mapped to {request.feature_map.words(request.schema)},"
         head = f"{what} over {over}"
         if parties == 1:
-            return f"{head} of {request.rows} rows: for accounting only, since no cohort has one party."
+            return f"{head} of {request.rows} {request.noun}s: for accounting only, since no cohort has one party."
         if request.split == "exact":
             return f"{head}, split exact: in simulation only, with a coordinator that is honest and tells no one."
         return f"{head}."
@@ -408,8 +410,8 @@ class Cost:
             yield (
                 f"Each party's noise has a standard deviation of {noise.share_sd:,} units. In total it adds "
                 f"{upper_digits(noise.noise_sd, 4)} to each sum of edges and up to "
-                f"{upper_digits(noise.product_noise_sd, 4)} to each sum of "
-                f"products, over {self.request.rows:,} rows; sampling alone spreads such a sum by {noise.spread:.4g}."
+                f"{upper_digits(noise.product_noise_sd, 4)} to each sum of products, over "
+                f"{self.request.rows:,} {self.request.noun}s; sampling alone spreads such a sum by {noise.spread:.4g}."
             )
             return
         own = math.ldexp(noise.share_sd, -noise.fraction_bits)

@@ -154,6 +154,8 @@ def _asked(request: PlanRequest) -> RadosRequest | MomentsRequest | ChosenReques
         "delta": request.delta,
         "fraction_bits": request.fraction_bits,
         "feature_map": request.feature_map,
+        "unit": request.unit,
+        "persons_may_repeat": request.persons_may_repeat,
         **cohort_terms(len(request.party_rows), request.honest),
     }
     schema = request.schema or _schema(request)
@@ -233,7 +235,8 @@ def _cost_of(request: PlanRequest, plan: Plan) -> Cost:
 
 def _about(request: PlanRequest) -> Cost:
     """What holds whether or not the query is possible."""
-    scope = _SCOPES.get(request.kind_name, "record")
+    whole: Scope = "person" if request.unit == "person" else "record"
+    scope = _SCOPES.get(request.kind_name, whole)
     cost = Cost(request, feasible=False, scope=scope, delta=None if scope == "none" else float(request.delta))
     if request.kind_name != "dp-feat":
         return cost

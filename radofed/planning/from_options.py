@@ -16,7 +16,7 @@ from radobase.schema_files import load_feature_map, load_schema
 from radofed.planning.design_cost import Cost, PlanRequest, split_equally
 from radofed.planning.designs import bare_cost, plan_cost
 from radofed.planning.plan_options import DesignFields, PlanOptions
-from wire.request_fields import AUTO, ReleaseFields, taken_options
+from wire.request_fields import AUTO, ReleaseFields, UnitFields, taken_options
 
 if TYPE_CHECKING:
     from radofed.planning.asked_cost import AskedCost
@@ -274,6 +274,7 @@ def _asking(options: PlanOptions, schema: Schema | None, held: tuple[int, ...]) 
         adaptive=options.adaptive,
         local=options.local,
         honest=options.honest,
+        **values_of(options, UnitFields),
         key_bits=options.key_bits,
     )
 

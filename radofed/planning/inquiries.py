@@ -27,6 +27,10 @@ class _PlansOnly:
     def rows(self) -> int:
         return sum(self.made_up.party_rows.values())
 
+    @property
+    def persons(self) -> int:
+        return self.rows
+
     def plan(self, request: Request) -> Plan:
         return self.made_up.plan(request)
 

@@ -27,11 +27,12 @@ from wire.request_fields import (
     ReleaseFields,
     Source,
     Split,
+    UnitFields,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class DesignFields(ReleaseFields):
+class DesignFields(ReleaseFields, UnitFields):
     """What the plan of a design has, as options and as a request."""
 
     source: Annotated[Source, Option("With --joint: the column's type, boolean, numeric or category.")] = "boolean"
@@ -77,9 +78,11 @@ class PlanOptions(DesignFields):
     statistic: Annotated[
         tuple[str, ...], Option("Plan a statistic, a predicate as of `rado learner statistic`; several make one batch.")
     ] = ()
-    rows: Annotated[int | None, Option("Rows of all parties, split equally over --parties.")] = None
+    rows: Annotated[
+        int | None, Option("Rows, or with --unit person persons, of all parties, split equally over --parties.")
+    ] = None
     parties: Annotated[int | None, Option("With --rows: number of parties; 1 is a pool, for accounting only.")] = None
-    party_rows: Annotated[str | None, Option("Instead of --rows: each party's rows, M1,M2,...")] = None
+    party_rows: Annotated[str | None, Option("Instead of --rows: each party's rows, or persons, M1,M2,...")] = None
     schema: Annotated[
         Path | None, Option("The schema that the parties share: it says coordinates, clipping norm and names.")
     ] = None

@@ -25,7 +25,7 @@ def more_rows(request: P, most: int) -> Iterator[tuple[str, P]]:
     factor = 2
     while factor * sum(request.party_rows) <= most:
         rows = tuple(factor * m for m in request.party_rows)
-        yield f"{factor:,} times the rows ({sum(rows):,})", replace(request, party_rows=rows)
+        yield f"{factor:,} times the {request.noun}s ({sum(rows):,})", replace(request, party_rows=rows)
         factor *= 2
 
 

@@ -87,6 +87,8 @@ def simulate(
     asked = from_texts(SimulationFields, fields)
     over = from_texts(EpochFields, {"epochs": None if epochs is None else str(epochs), "forgetting": forgetting})
     if over.epochs is not None:
+        if asked.unit == "person":
+            raise ConfigurationError("a simulation over epochs protects records: leave unit out, or epochs")
         if feature_map is not None:
             raise ConfigurationError("with epochs releases are of records without a feature map: leave the map out")
         return simulate_over_epochs(
@@ -119,6 +121,8 @@ def simulate(
         group_column=settings.partition.column,
         target=asked.target,
         event=asked.event,
+        id_column=asked.id_column,
+        persons_may_repeat=asked.persons_may_repeat or 1,
     )
     check_target(chosen, table.schema.label)
     check_weights_count(chosen, table.schema)

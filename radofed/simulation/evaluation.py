@@ -99,7 +99,8 @@ class Evaluations(Oracles):
         """
         source = SimulatedSource(self._federation, self._parts, self._fold, estimator, self._progress, "/evaluation")
         assert self._held_back is not None, "an evaluation is on rows that are held back"
-        _, held_back = Federation(source, self._schema).hold_back(self._held_back.share)
+        whole = Federation(source, self._schema, **self._federation.terms)
+        _, held_back = whole.hold_back(self._held_back.share)
         # Pure: Laplace noise on so few moved counts is less than Gaussian noise at any usual delta.
         oracle = held_back.within(self._budget.epsilon, Fraction(0))
         self._asked[estimator] = source, oracle

@@ -7,7 +7,8 @@ cancel in the whole sum, so both ways give the same values, bit for bit.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from learner.decryption import open_total
 from learner.planning import Plan, plan_query
 from learner.requests import Request
 from radofed.simulation.designs import DesignOptions, divided_counts
+from radofed.simulation.table import TablePersons
 from radofed.simulation.workers import ATTEMPT, FEDERATION, Ask, Hosts, Share, seeded
 from wire.envelopes import Envelope, MessageType, SigningKey
 from wire.query import PaillierKey, open_query
@@ -46,25 +48,31 @@ class PlannedFold:
     roster: Roster
     ask: Ask
     parts: tuple[NDArray[np.int64], ...]
+    party_rows: tuple[int, ...]
+    """Number of training rows, or persons, of each party, in the roster's order."""
 
     @property
     def kind(self) -> AnyKind:
         """What parties compute: the query's kind, except if a coordinator divides the draw."""
         return self.ask.divided or self.ask.opened.query.kind
 
-    @property
-    def party_rows(self) -> tuple[int, ...]:
-        """Number of training rows of each party, in the roster's order."""
-        return tuple(len(part) for part in self.parts)
-
 
 class SimulatedFederation:
     """A roster of simulated parties, a coordinator and a learner.
 
-    secret: the learner's key to encrypt contributions, None to leave them unencrypted.
+    secret: the learner's key to encrypt contributions, None to leave them unencrypted. persons: whose the table's rows
+    are, if persons are the unit of privacy.
     """
 
-    def __init__(self, hosts: Hosts, parties: Sequence[str], seed: int, secret: SecretKey | None) -> None:
+    def __init__(
+        self,
+        hosts: Hosts,
+        parties: Sequence[str],
+        seed: int,
+        secret: SecretKey | None,
+        persons: TablePersons | None = None,
+    ) -> None:
+        self._persons = persons
         self._hosts, self._parties, self._seed, self._secret = hosts, tuple(parties), seed, secret
         self._learner = SigningKey.generate(FEDERATION)
         self._keys = hosts.signing_keys()
@@ -77,6 +85,15 @@ class SimulatedFederation:
     def parties(self) -> tuple[str, ...]:
         """The parties' names, in the roster's order."""
         return self._parties
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """The options of every request about the unit of privacy."""
+        return {} if self._persons is None else self._persons.terms
+
+    def persons_of(self, part: NDArray[np.int64]) -> int:
+        """How many persons rows of the table are of; 0 if they have no ids."""
+        return 0 if self._persons is None else len(np.unique(self._persons.codes[part]))
 
     def plan(
         self,
@@ -91,9 +108,10 @@ class SimulatedFederation:
         options: the design of a release, None for an estimator's query. question: then its label, unique in the fold.
         Raises PlanError, SchemaError or another RadofedError if the query is not possible.
         """
-        roster = self._roster([len(part) for part in parts], stated=options is None or options.split == "local")
+        sizes = tuple(len(part) if self._persons is None else self.persons_of(part) for part in parts)
+        roster = self._roster(sizes, stated=options is None or options.split == "local")
         plan = plan_query(
-            request,
+            replace(request, **self.terms),
             roster=roster,
             asked=roster.parties,
             learner=LEARNER,
@@ -105,7 +123,7 @@ class SimulatedFederation:
         envelope = self._learner.sign(MessageType.QUERY, plan.query.to_bytes())
         opened = open_query(envelope, roster, now_unix_s=NOW_UNIX_S)
         divided = None if options is None else options.divided(opened.query.kind)
-        return PlannedFold(plan, roster, Ask(fold, opened, divided, question, len(parts)), tuple(parts))
+        return PlannedFold(plan, roster, Ask(fold, opened, divided, question, len(parts)), tuple(parts), sizes)
 
     def ask(self, planned: PlannedFold, progress: Progress | None = None) -> NDArray[np.int64]:
         """Send a query to all parties and return its opened total, (length,) int64.
@@ -134,7 +152,11 @@ class SimulatedFederation:
     def _shares(self, planned: PlannedFold) -> list[Share]:
         ask = planned.ask
         if ask.divided is None:
-            return [Share(party, part) for party, part in zip(self._parties, planned.parts, strict=True)]
+            codes = None if self._persons is None else self._persons.codes
+            return [
+                Share(party, part, persons=None if codes is None else codes[part])
+                for party, part in zip(self._parties, planned.parts, strict=True)
+            ]
         counts = divided_counts(ask.divided, planned.party_rows, seeded(self._seed, ask.fold, COORDINATOR, "split"))
         return [
             Share(party, part, column)

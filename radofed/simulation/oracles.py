@@ -38,7 +38,7 @@ from radobase.schema_files import load_shared, schema_of
 from radobase.tables.tables import as_source
 from radofed.simulation.federation import PlannedFold, SimulatedFederation
 from radofed.simulation.simulate_options import RunFields
-from radofed.simulation.table import Partition, label_order, party_names, read_table
+from radofed.simulation.table import Partition, TablePersons, divided_rows, party_names, read_table, table_persons
 from radofed.simulation.workers import LocalHosts
 from wire.query import Query, setting_of
 from wire.request_fields import KEY_BITS
@@ -105,6 +105,11 @@ class SimulatedSource:
     def rows(self) -> int:
         """Number of training rows of all parties."""
         return sum(len(part) for part in self._parts)
+
+    @property
+    def persons(self) -> int:
+        """The number of their persons."""
+        return sum(self._federation.persons_of(part) for part in self._parts)
 
     def plan(self, request: Request) -> Plan:
         """Plan this estimator's next query; see learner.federation.AnswerSource."""
@@ -174,7 +179,7 @@ class Oracles:
         if estimator in self._asked:
             raise ConfigurationError(f"{estimator!r} already has its oracle: an estimator gets its budget once")
         source = SimulatedSource(self._federation, self._parts, self._fold, estimator, self._progress)
-        federation = Federation(source, self._schema, held_back=self._held_back)
+        federation = Federation(source, self._schema, held_back=self._held_back, **self._federation.terms)
         oracle = federation.within(self._budget.epsilon, self._budget.delta, self._budget.adaptive)
         self._asked[estimator] = source, oracle
         return oracle
@@ -220,6 +225,7 @@ def simulated_federation(
     target: str | None = None,
     event: str | None = None,
     schema: Schema | SharedSchema | str | Path | None = None,
+    id_column: str | None = None,
     parties: int = 10,
     partition: str = "iid",
     seed: int = 0,
@@ -231,7 +237,9 @@ def simulated_federation(
 
     data: a CSV (also gzipped) or Parquet file, an Arrow table or a data frame. schema: one, or its file; otherwise one
     is inferred from the whole table, which is not private. target: "classes" for a label of several. event: of the
-    target "event", the column of the event. Other options: as of `rado simulate`; terms: as of
+    target "event", the column of the event.
+
+    id_column: of persons, for `unit="person"`. Other options: as of `rado simulate`; terms: as of
     `learner.federation.Federation`.
 
     The noise protects no one: two federations with one seed repeat each other's. The queries to one share none.
@@ -243,6 +251,7 @@ def simulated_federation(
     check_terms(terms)
     parties, seed, key_bits = whole(parties), whole(seed), whole(key_bits)
     declaration(RunFields, "parties").check(parties)
+    check_ids(id_column, terms)
     divided = Partition.parse(partition)
     table = read_table(
         as_source(data),
@@ -252,11 +261,14 @@ def simulated_federation(
         event=event,
         schema=load_shared(Path(schema)) if isinstance(schema, str | Path) else schema,
         group_column=divided.column,
+        id_column=id_column,
+        persons_may_repeat=terms.get("persons_may_repeat") or 1,
     )
     if table.unusable is not None:
         warnings.warn(f"{table.unusable}: correct the table or the schema", stacklevel=2)
-    parts = divided.divide(parties, label_order(table.records), table.groups, np.random.default_rng(seed))
-    return _asked(table.records, parts, party_names(parties), table.schema, seed, key_bits if encrypt else None, terms)
+    parts = divided_rows(table, np.arange(table.records.rows), divided, parties, np.random.default_rng(seed))
+    key = key_bits if encrypt else None
+    return _asked(table.records, parts, party_names(parties), table.schema, seed, key, terms, table.persons)
 
 
 def simulate_federation(
@@ -264,6 +276,7 @@ def simulate_federation(
     *,
     schema: Schema | SharedSchema | str | Path,
     label: str | None = None,
+    id_column: str | None = None,
     seed: int = 0,
     encrypt: bool = False,
     key_bits: int = KEY_BITS,
@@ -282,6 +295,7 @@ def simulate_federation(
         raise ConfigurationError("give the table of each party by its name, {'north': ..., 'south': ...}, two or more")
     seed, key_bits = whole(seed), whole(key_bits)
     schema = schema_of(schema, label)
+    check_ids(id_column, terms)
     tables = {str(name): _of_party(str(name), data, schema) for name, data in parties.items()}
     found = tables.values()
     records = Records(
@@ -293,7 +307,23 @@ def simulate_federation(
     )
     ends = np.cumsum([each.rows for each in found]).tolist()
     parts = [np.arange(first, last) for first, last in pairwise([0, *ends])]
-    return _asked(records, parts, tuple(tables), schema, seed, key_bits if encrypt else None, terms)
+    persons = None if id_column is None else _persons_of(parties, id_column, terms.get("persons_may_repeat") or 1)
+    return _asked(records, parts, tuple(tables), schema, seed, key_bits if encrypt else None, terms, persons)
+
+
+def check_ids(id_column: str | None, terms: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError unless persons have ids, and nothing else has."""
+    if (terms.get("unit") == "person") != (id_column is not None):
+        raise ConfigurationError('persons have ids: give unit = "person" and id_column, or neither')
+
+
+def _persons_of(parties: Mapping[str, Any], id_column: str, repeat: int) -> TablePersons:
+    """Whose the parties' rows are, one party after the other; a person is one of each party."""
+    codes: list[NDArray[np.int64]] = []
+    for data in parties.values():
+        found = table_persons(as_source(data), id_column, repeat).codes
+        codes.append(found + (0 if not codes else int(codes[-1].max()) + 1))
+    return TablePersons(np.concatenate(codes), repeat)
 
 
 def _of_party(name: str, data: Any, schema: Schema) -> Records:
@@ -316,8 +346,9 @@ def _asked(
     seed: int,
     key_bits: int | None,
     terms: Mapping[str, Any],
+    persons: TablePersons | None = None,
 ) -> Federation:
     """The federation of parties that hold these parts of the records. key_bits: None to encrypt nothing."""
     secret = None if key_bits is None else SecretKey.generate(SystemRandom(), bits=key_bits)
-    federation = SimulatedFederation(LocalHosts(records, seed, names), names, seed, secret)
+    federation = SimulatedFederation(LocalHosts(records, seed, names), names, seed, secret, persons)
     return Federation(SimulatedSource(federation, parts, _WHOLE_TABLE, "asked"), schema, **terms)

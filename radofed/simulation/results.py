@@ -159,6 +159,8 @@ class FederationFacts:
     """Of the design's query; None if no estimator learns from a release."""
     workers: int
     seconds: float
+    unit: str = "record"
+    """Of privacy: "record", or "person", and then `party_rows` are persons."""
 
 
 @dataclass(frozen=True)
@@ -293,7 +295,8 @@ class SimulationResult:
         if facts.design is not None:
             asked = facts.design if facts.rados is None else f"{amount(facts.rados, 'rado')}, design {facts.design}"
         way = "encrypted and masked" if facts.encrypted else "as integers, without encryption"
-        sizes = f"{amount(least, 'training row')} each" if least == most else f"{least} to {most} training rows"
+        noun = "training person" if facts.unit == "person" else "training row"
+        sizes = f"{amount(least, noun)} each" if least == most else f"{least} to {amount(most, noun)}"
         parties = (
             f"{amount(facts.parties, 'party')} of {sizes} ({facts.partition}), c = {facts.colluders} assumed to "
             f"collude; {asked}, summed {way}."

@@ -28,6 +28,7 @@ from dpcore.randomness.sources import SystemRandom
 from dpcore.records.features import EventTime
 from dpcore.records.held_back import HeldBack
 from dpcore.records.schema import Schema
+from radobase.printing import amount
 from radofed.simulation.designs import DesignOptions
 from radofed.simulation.evaluation import (
     Evaluations,
@@ -53,7 +54,7 @@ from radofed.simulation.results import (
     worst,
 )
 from radofed.simulation.simulate_options import RunFields, SimulationFields
-from radofed.simulation.table import Partition, SimulationTable, label_order, party_names
+from radofed.simulation.table import Partition, SimulationTable, divided_rows, party_names
 from radofed.simulation.workers import Hosts, start_hosts
 from wire.request_fields import ReleaseFields
 
@@ -150,7 +151,7 @@ def run_simulation(
     names = party_names(options.parties)
     secret = SecretKey.generate(SystemRandom(), bits=options.key_bits) if options.encrypt else None
     with start_hosts(table.records, options.seed, names, workers=options.actors, timeout_s=options.timeout_s) as hosts:
-        federation = SimulatedFederation(hosts, names, options.seed, secret)
+        federation = SimulatedFederation(hosts, names, options.seed, secret, table.persons)
         planned = _planned(federation, table.schema, options, parts)
         # Before any query: this refuses what has no finite bound.
         privacy = None if options.design is None else _privacy(options.design, planned)
@@ -253,7 +254,7 @@ def _folds(table: SimulationTable, options: SimulationOptions) -> list[tuple[NDA
     """Training and test rows of each fold, ascending. A row that is not usable is in every training set, as zeros."""
     from sklearn.model_selection import StratifiedKFold  # noqa: PLC0415  (slow to import, and not needed for a refusal)
 
-    usable = np.flatnonzero(table.records.usable)
+    usable = _drawn(table, options.folds)
     labels = table.records.labels[usable]
     coding = table.records.coding
     if coding.has_value:
@@ -284,6 +285,17 @@ def _folds(table: SimulationTable, options: SimulationOptions) -> list[tuple[NDA
     return _of_places(table, usable, (places for _, places in _split(splitter, usable, labels)))
 
 
+def _drawn(table: SimulationTable, folds: int) -> NDArray[np.int64]:
+    """What folds are drawn of: the usable rows, or the first one of each person."""
+    usable = np.flatnonzero(table.records.usable)
+    if table.persons is None:
+        return usable
+    _, first = np.unique(table.persons.codes[usable], return_index=True)
+    if len(first) < folds:
+        raise ConfigurationError(f"{folds} folds of {amount(len(first), 'person')}: choose fewer, or give more persons")
+    return usable[np.sort(first)]
+
+
 def _plain_folds(
     table: SimulationTable, options: SimulationOptions, usable: NDArray[np.int64]
 ) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
@@ -302,9 +314,13 @@ def _plain_folds(
 def _of_places(
     table: SimulationTable, usable: NDArray[np.int64], places: Iterable[NDArray[np.int64]]
 ) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """The folds whose test rows are at these places among the usable ones."""
+    """The folds whose test rows are at these places among the usable ones; of persons all usable rows of each."""
     tests = [np.sort(usable[each]).astype(np.int64) for each in places]
-    return [(np.setdiff1d(np.arange(table.records.rows), test), test) for test in tests]
+    if table.persons is None:
+        return [(np.setdiff1d(np.arange(table.records.rows), test), test) for test in tests]
+    codes = table.persons.codes
+    theirs = [np.isin(codes, codes[test]) for test in tests]
+    return [(np.flatnonzero(~own), np.flatnonzero(own & table.records.usable)) for own in theirs]
 
 
 def _split(splitter: Any, usable: NDArray[np.int64], labels: NDArray[np.int8]) -> Any:
@@ -319,10 +335,7 @@ def _parts(
 ) -> tuple[NDArray[np.int64], ...]:
     """The rows of each party, as indices into the whole table."""
     generator = np.random.default_rng([options.seed, number])
-    groups = None if table.groups is None else table.groups[training]
-    order = label_order(table.records)[training]
-    divided = options.partition.divide(options.parties, order, groups, generator)
-    return tuple(training[part] for part in divided)
+    return divided_rows(table, training, options.partition, options.parties, generator)
 
 
 def _fold(
@@ -458,6 +471,7 @@ def _facts(options: SimulationOptions, planned: Sequence[PlannedFold], hosts: Ho
         rados=getattr(plan.query.kind, "rados", None),
         party_rows=(min(sizes), max(sizes)),
         encrypted=options.encrypt,
+        unit="record" if plan.query.persons is None else "person",
         upload_bytes_per_party=plan.upload_bytes_per_party if options.encrypt and options.design is not None else None,
         workers=hosts.workers,
         seconds=seconds,

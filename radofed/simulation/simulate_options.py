@@ -23,6 +23,7 @@ from wire.request_fields import (
     USUAL_DELTA,
     ReleaseFields,
     Split,
+    UnitFields,
 )
 
 LEAST_PARTIES, MOST_PARTIES = 2, 1000
@@ -55,7 +56,7 @@ class RunFields(Declared):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SimulationFields(RunFields, ReleaseFields):
+class SimulationFields(RunFields, ReleaseFields, UnitFields):
     """The keywords of `radofed.simulate`, beside those that take objects."""
 
     label: Annotated[
@@ -86,6 +87,7 @@ class SimulationFields(RunFields, ReleaseFields):
     partition: Annotated[
         str, Option("How rows are split over parties: iid, size-skew, label-skew or by-column:NAME.")
     ] = "iid"
+    id_column: Annotated[str | None, Option("With --unit person: the column that names each row's person.")] = None
     delta: Annotated[Fraction, DELTA_OR_ZERO] = USUAL_DELTA
     split: Annotated[Split, SPLIT] = "local"
     rounds: Annotated[int | None, ROUNDS] = None
@@ -102,6 +104,17 @@ class SimulationFields(RunFields, ReleaseFields):
     evaluation_epsilon: Annotated[
         Fraction | None, Option("Epsilon of each evaluation on rows that are held back.", default="--epsilon", above=0)
     ] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.unit == "person" and self.id_column is None:
+            raise ConfigurationError("persons need ids: give id_column, the column that names each row's person")
+        if self.unit != "person" and self.id_column is not None:
+            raise ConfigurationError("id_column is about persons: give unit = person too, or leave it out")
+        if (self.persons_may_repeat or 1) > self.parties:
+            raise ConfigurationError(
+                f"a person may be at {self.persons_may_repeat} of {self.parties} parties: lower persons_may_repeat"
+            )
 
     @property
     def is_exact(self) -> bool:

@@ -13,12 +13,15 @@ from dpcore.errors import ConfigurationError, DataError
 from dpcore.numbers.fixed_point import STORED_FRACTION_BITS
 from dpcore.records.encoding import Texts, WantedColumn, why_unusable
 from dpcore.records.features import Classes, EventTime, Label, nearest, two_classes, value_text
+from dpcore.records.persons import earlier
 from dpcore.records.records import Records
 from dpcore.records.schema import Feature, Schema
 from dpcore.records.shared_schema import SharedSchema
 from dpcore.records.texts import stored_form
 from parties.data.dataset import load
 from parties.data.schema_draft import infer
+from radobase.printing import amount
+from radobase.tables.recoding import columns_of
 from radobase.tables.tables import TableSource, numbers_of, open_table, read_blocks
 
 NOT_PRIVATE = (
@@ -44,6 +47,8 @@ class SimulationTable:
     """Sentences about how the table was read."""
     times: NDArray[np.float64] | None = None
     """(m,), the exact times, if the label is a time to an event, whose records keep intervals."""
+    persons: "TablePersons | None" = None
+    """Whose rows are; None if rows are the unit of privacy."""
     unusable: str | None = None
     """A clause on why rows are not usable; None if all are."""
 
@@ -57,6 +62,8 @@ def read_table(
     group_column: str | None,
     target: str | None = None,
     event: str | None = None,
+    id_column: str | None = None,
+    persons_may_repeat: int = 1,
 ) -> SimulationTable:
     """Read a table, through `schema` or one inferred from the table.
 
@@ -64,14 +71,18 @@ def read_table(
     schema's. Of a schema with several labels, label is the name of one.
 
     group_column: the column that divides the parties; an inferred schema makes no feature of it. target: the type of
-    the label (`LABEL_TYPES`); None: the schema's, or two classes. Raises ConfigurationError, SchemaError or DataError,
-    also if no row is usable.
+    the label (`LABEL_TYPES`); None: the schema's, or two classes.
+
+    id_column: names each row's person, who may be at so many parties; no column of the schema. Raises
+    ConfigurationError, SchemaError or DataError, also if no row is usable.
     """
     label, positive = _texts_of_label(label, positive)
     groups = None if group_column is None else _groups(source, group_column)
+    persons = None if id_column is None else table_persons(source, id_column, persons_may_repeat)
     notes: list[str] = []
     if schema is None:
         divided = {} if group_column is None else {group_column: "what divides the rows"}
+        divided |= {} if id_column is None else {id_column: "the ids of persons"}
         asked = _asked_label(label, positive, target)
         schema, notes = inferred_schema(source, *asked, target=target, event=event, left_out=divided)
     else:
@@ -79,6 +90,10 @@ def read_table(
             # The name of one of several labels need not be a column.
             schema, label = (schema.about(label), None) if len(schema.labels) > 1 else (schema.first, label)
         _check_label(schema, label, positive, target)
+        if id_column is not None and id_column in columns_of(schema, None):
+            raise ConfigurationError(
+                f"id_column {id_column!r} is a column of the schema: name a column of ids, which nothing is learned of"
+            )
         if event is not None:
             raise ConfigurationError("the schema names the column of the event: leave event or the schema out")
     data = load(source, schema)
@@ -89,7 +104,7 @@ def read_table(
     if schema.weight is not None:
         notes = [*notes, _WEIGHTED]
     times = numbers_of(source, schema.label.column) if isinstance(schema.label, EventTime) else None
-    return SimulationTable(schema, data.records, groups, (*notes, *data.report.warnings), times, why)
+    return SimulationTable(schema, data.records, groups, (*notes, *data.report.warnings), times, persons, why)
 
 
 def _asked_label(
@@ -189,6 +204,39 @@ def _groups(source: TableSource, column: str) -> NDArray[np.int64]:
     return np.concatenate(parts)
 
 
+@dataclass(frozen=True, eq=False)
+class TablePersons:
+    """Whose the rows of a table are, and at how many parties a person may be."""
+
+    codes: NDArray[np.int64]
+    """(m,), of each row's person, from 0."""
+    parties: int = 1
+
+    @property
+    def count(self) -> int:
+        """The number of persons."""
+        return int(self.codes.max()) + 1
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """The options of every request."""
+        return {"unit": "person", "persons_may_repeat": self.parties}
+
+    @property
+    def divided(self) -> NDArray[np.int64]:
+        """(m,), equal for rows that stay at one party: a person's rows are dealt in turn to as many as it may be at."""
+        return self.codes * self.parties + earlier(self.codes) % self.parties
+
+
+def table_persons(source: TableSource, column: str, parties: int) -> TablePersons:
+    """Whose the rows of a table are, by a column of ids. Raises DataError for a row without one."""
+    codes = _groups(source, column)
+    if (missing := np.flatnonzero(codes < 0)).size:
+        sentence = f"{amount(missing.size, 'row')} without an id, so without a person: fill in ids, or leave these out"
+        raise open_table(source).error(sentence, row=int(missing[0]), column=column)
+    return TablePersons(codes, parties)
+
+
 # Partitions: how rows are divided among parties.
 
 Indices = NDArray[np.int64]
@@ -269,6 +317,29 @@ def label_order(records: Records) -> NDArray[np.float64]:
     if coding.classes:
         return records.labels / (coding.classes - 1.0)
     return (records.labels > 0).astype(np.float64)
+
+
+def divided_rows(
+    table: SimulationTable,
+    chosen: Indices,
+    partition: Partition,
+    parties: int,
+    generator: np.random.Generator,
+) -> tuple[Indices, ...]:
+    """The rows of each party among the chosen ones, as indices into the table; of persons, as the first row of each is.
+
+    Raises ConfigurationError as `Partition.divide`.
+    """
+    groups = None if table.groups is None else table.groups[chosen]
+    order = label_order(table.records)[chosen]
+    if table.persons is None:
+        return tuple(chosen[part] for part in partition.divide(parties, order, groups, generator))
+    _, first, whose = np.unique(table.persons.divided[chosen], return_index=True, return_inverse=True)
+    if len(first) < parties:
+        raise ConfigurationError(f"{parties} parties and {amount(len(first), 'person')}: choose fewer parties")
+    groups = None if groups is None else groups[first]
+    divided = partition.divide(parties, order[first], groups, generator)
+    return tuple(chosen[np.isin(whose, part)] for part in divided)
 
 
 def _equal_sizes(rows: int, parties: int) -> Indices:

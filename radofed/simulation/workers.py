@@ -69,6 +69,13 @@ class Share:
     """Indices into the table."""
     counts: NDArray[np.int64] | None = None
     """(n,), of a divided draw, or None."""
+    persons: NDArray[np.int64] | None = None
+    """The code of each row's person, if rows have ids."""
+
+    @property
+    def stated(self) -> int:
+        """What the party states of its size: persons, if rows have ids, or else rows."""
+        return len(self.rows) if self.persons is None else len(np.unique(self.persons))
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +139,7 @@ class Host:
                 query_id,
                 ATTEMPT,
                 share.party,
-                len(share.rows),
+                share.stated,
                 self._mask_key(query_id, share.party).public_key().public_bytes_raw(),
                 ask.opened.query.roster_version,
             )
@@ -148,7 +155,7 @@ class Host:
             self._obfuscator = Obfuscator(opened.public_key, SystemRandom())
         values = self._values(ask, share)
         alpha = tag_coefficient(opened, ATTEMPT, share.party, self._keys[share.party])
-        bare = encrypted_chunks(opened, values, len(share.rows), self._obfuscator)
+        bare = encrypted_chunks(opened, values, share.stated, self._obfuscator)
         masked = masked_chunks(
             opened,
             values,
@@ -179,7 +186,8 @@ class Host:
         query = ask.opened.query
         # A party keeps one secret for the life of its data, over all queries.
         secret = SeededRandom(f"radofed/simulation/{self._seed}/{share.party}/secret".encode()).bytes(SECRET_BYTES)
-        numbers = RowNumbers(RowKey(secret, query.federation, share.party, "simulation"))
+        key = RowKey(secret, query.federation, share.party, "simulation")
+        numbers = RowNumbers(key, None if share.persons is None else _numbers(key, share.persons))
         computation = Computation(random, PartySecret(secret, query.schema.digest), numbers=numbers)
         if share.counts is None:
             values = integer_vector(ask.opened, records, computation)
@@ -190,6 +198,13 @@ class Host:
         return divided_contribution(
             ask.divided, query.seen(records), query.encoding.fraction_bits, share.counts, computation
         )
+
+
+def _numbers(key: RowKey, persons: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Those of rows of these persons."""
+    each, places = np.unique(persons, return_inverse=True)
+    found: NDArray[np.uint64] = key.of_ids(map(str, each.tolist()))[places]
+    return found
 
 
 # Errors of a simulation.

@@ -197,6 +197,12 @@ def test_a_design_that_can_never_be_answered_is_advised(offline):
     assert "unbounded_queries = 0 refuses every query of plain and dp-feat" in run(offline)["policy"].fix
 
 
+def test_a_limit_for_persons_without_ids_is_advised(offline):
+    policy = offline.directory("ada") / "policy.toml"
+    policy.write_text(f'{policy.read_text()}\n[limits.person]\nepsilon = "1"\ndelta = "1e-5"\n')
+    assert "It limits persons, and no column says whose rows are" in run(offline)["policy"].fix
+
+
 def test_a_one_class_party_is_advised(offline):
     (offline.directory("ada") / "data.csv").write_text("age,smoker,stayed\n30,yes,no\n40,no,no\n")
     found = run(offline)["data"]

@@ -124,7 +124,8 @@ def test_other_kinds_of_query(roster, name):
     assert opened.query.epoch == ("2026-11" if "epoch" in name else None)
     lengths = {"moments": 4, "statistic": 2, "statistic, Laplace": 1, "gradient": 2, "gradient, in a basis": 2}
     lengths["moments, of the training part"] = lengths["moments, mapped"] = 4
-    lengths["statistic, mapped"] = 2
+    lengths["statistic, mapped"], lengths["moments, of persons"] = 2, 4
+    assert (opened.query.persons is not None) == ("persons" in name)
     assert (opened.query.feature_map is not None) == ("mapped" in name)
     assert opened.query.length == lengths.get(name, 20)
     assert (opened.query.held_back is not None) == (" part" in name)

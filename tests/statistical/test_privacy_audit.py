@@ -14,7 +14,22 @@ import pytest
 from scipy import stats
 
 from benchmarks import privacy_audit
-from benchmarks.privacy_audit import Event, audited, fixed_support, halved, lower_bounds, statistic_gaussian
+from benchmarks.privacy_audit import (
+    Audited,
+    Event,
+    along,
+    audited,
+    calibrated,
+    fixed_support,
+    halved,
+    lower_bounds,
+    rows_of,
+    statistic_gaussian,
+)
+from dpcore.queries.gradient import GradientQuery
+from dpcore.randomness.noise import SMALLEST_SHARE_SIGMA
+from dpcore.records import compiled
+from dpcore.records.persons import PERSON_WEIGHT, PersonRows, Persons
 
 # Over all bounds of one test.
 DOUBT = 1e-6
@@ -57,6 +72,29 @@ def test_the_figure_is_printed_at_epsilon_1(name):
     assert differ == [True] + [False] * (len(first) - 1)
     rows = np.flatnonzero((first[0].features != second[0].features).any(axis=1))
     assert len(rows) == 1
+
+
+def persons(kind, score) -> Audited:
+    """A person with nine rows at one end, who is replaced by one with two rows at the other."""
+    many, few = rows_of(*[(1.0, 0.0)] * 9), rows_of(*[(-1.0, 0.0)] * 2)
+    return calibrated("persons", kind.of_persons(Persons()), (many, few), score)
+
+
+@pytest.mark.slow
+def test_persons_stay_below_what_is_printed_and_half_the_noise_is_found():
+    """Whatever the number of rows; and without the averages the audit finds that persons are not protected."""
+    one = persons(GradientQuery("logistic", (0, 0), Fraction(1, 4), SMALLEST_SHARE_SIGMA), along(np.array([-1, 0])))
+    assert 0.98 < one.printed <= 1
+    assert 0.4 <= one.bound(LEAST_TRIALS, 3, DOUBT / 6) <= one.printed
+    assert halved(one).bound(LEAST_TRIALS, 4, DOUBT / 6) > one.printed
+
+
+@pytest.mark.slow
+def test_without_the_clip_of_a_person_the_audit_fails(monkeypatch):
+    monkeypatch.setattr(compiled, "add_shortened", lambda vectors, _most, total: total.__iadd__(vectors.sum(axis=0)))
+    monkeypatch.setattr(PersonRows, "weights", lambda _, usable: usable * np.int64(PERSON_WEIGHT))
+    one = persons(GradientQuery("logistic", (0, 0), Fraction(1, 4), SMALLEST_SHARE_SIGMA), along(np.array([-1, 0])))
+    assert one.bound(3000, 3, DOUBT / 6) > one.printed
 
 
 @pytest.mark.variants(1)

@@ -186,8 +186,8 @@ def trust_statements(query_id):
     expiring = roster()
     expiring.not_after_unix_s = NOW + 90 * 86_400
     stated = {"federation": "vectors", "party": "a"}
-    features = ["base-0-3", "class-products", "class-weights", "cohort-noise", "event-times", "numbers", "question"]
-    features.append("weights")
+    features = ["base-0-3", "class-products", "class-weights", "cohort-noise", "event-times", "numbers", "persons"]
+    features += ["question", "weights"]
     made = {
         "Retry": ("learner", query_pb2.Retry(query_id=query_id, learner="learner", attempt=2)),
         "Features": (
@@ -400,6 +400,12 @@ KINDS = {
             basis=[1 << 13, 0, -(1 << 11), 1 << 12],
         ),
         "encoding": query_pb2.Encoding(fraction_bits=7, value_bits=46, slot_bits=48),
+    },
+    "moments, of persons": {
+        "moments": query_pb2.MomentsQuery(norm_bound=NORM_BOUND, edge_multiplier=640, share_sigma=900 << 8),
+        "encoding": query_pb2.Encoding(fraction_bits=7, value_bits=46, slot_bits=48),
+        "persons": query_pb2.Persons(parties=2),
+        "plain fields": {"features": ["base-0-3", "persons"]},
     },
     "plain, with a quorum wait": {
         "rados": query_pb2.RadosQuery(rados=10, plain=query_pb2.PlainDesign()),
@@ -654,6 +660,7 @@ def bad_queries():
         ("a long epoch", "x" * 41),
     ):
         yield ask(name, "QUERY_INVALID", epoch=text)
+    yield ask("rados of persons", "QUERY_INVALID", persons=query_pb2.Persons(parties=1))
     yield ask("signed by a party", "SIGNATURE_INVALID", signer="a")
     yield ask("signed as a roster", "SIGNATURE_INVALID", domain={"domain_kind": "Roster"})
     yield ask("signed in another role", "SIGNATURE_INVALID", domain={"role": "party"})

@@ -26,6 +26,7 @@ from dpcore.records.clipping import Basis, Clip
 from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Product, Term
 from dpcore.records.features import EventTime
 from dpcore.records.held_back import HeldBack, Part
+from dpcore.records.persons import Persons
 from dpcore.records.schema import Classes, Count, Number, Schema
 from dpcore.records.weight import Weight
 from tests.federation.party import World
@@ -239,6 +240,15 @@ def every_query(world: World) -> dict[str, Query]:
             noise_of_cohort=True,
             features=(Feature.BASE.value, Feature.COHORT_NOISE.value),
         ),
+        **{
+            f"{name} of persons": _query(
+                world,
+                kinds()[name].of_persons(Persons(2)),
+                persons=Persons(2),
+                features=(Feature.BASE.value, Feature.PERSONS.value),
+            )
+            for name in ("moments", "gradient", "statistic")
+        },
         "moments for a purpose": _query(world, kinds()["moments"], purpose="Study 17"),
     }
 

@@ -65,17 +65,30 @@ FLAGS = {
     "cohort-noise": lambda m: (m, "noise_of_cohort"),
     "class-products": lambda m: (m.moments, "products_of_each_class"),
     "class-weights": lambda m: (m.gradient, "class_weights"),
+    "persons": lambda m: (m, "persons"),
 }
 """Features whose fields are set if and only if a query names them."""
 
 
 def is_set(message, name: str) -> bool:
-    return bool(getattr(*FLAGS[name](message)))
+    value = getattr(message, name)
+    return message.HasField(name) if isinstance(value, query_pb2.Persons) else bool(value)
+
+
+def set_to(message, name: str, wanted: bool) -> None:
+    if name == "class_weights":
+        message.class_weights[:] = [2, 5] if wanted else []
+    elif isinstance(getattr(message, name), bool):
+        setattr(message, name, wanted)
+    elif wanted:
+        message.persons.parties = 1
+    else:
+        message.ClearField(name)
 
 
 def name_features(message) -> None:
     """Name the features of the fields that are set, and no others of them."""
-    named = [name for name in FLAGS if is_set(message, name)]
+    named = [name for name, place in FLAGS.items() if is_set(*place(message))]
     features = sorted({*message.features, *FLAGS} - {*FLAGS} | {*named})
     del message.features[:]
     message.features.extend(features)
@@ -84,13 +97,8 @@ def name_features(message) -> None:
 def set_fields(message) -> None:
     """Set the fields of the features that are named, and no others of them."""
     for name, place in FLAGS.items():
-        named = name in message.features
-        if is_set(message, name) == named:
-            continue
-        if name == "class-weights":
-            message.gradient.class_weights[:] = [2, 5] if named else []
-        else:
-            setattr(*place(message), named)
+        if is_set(*place(message)) != (name in message.features):
+            set_to(*place(message), name in message.features)
 
 
 # What follows from another field, and so may have to change with it. Each leaves the field that was changed as it is.

@@ -1012,6 +1012,26 @@ class HeldBack(google.protobuf.message.Message):
 Global___HeldBack: typing_extensions.TypeAlias = HeldBack
 
 @typing.final
+class Persons(google.protobuf.message.Message):
+    """Persons makes a person the unit of privacy: all rows of one id at a party. Rows of a person count with integer weights
+    that add up to 256 (see the protocol document), and acceptances and check slots carry numbers of persons, not of rows.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PARTIES_FIELD_NUMBER: builtins.int
+    parties: builtins.int
+    """At how many parties a person may have rows, from 1 to max_parties. 1 with an epoch."""
+    def __init__(
+        self,
+        *,
+        parties: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["parties", b"parties"]) -> None: ...
+
+Global___Persons: typing_extensions.TypeAlias = Persons
+
+@typing.final
 class HatFunction(google.protobuf.message.Message):
     """HatFunction is a piecewise linear function of a real feature's coordinate: 1 at its peak, and 0 from its ends on. Knots
     are in units of 2^-30 of the coordinate, left < peak < right.
@@ -1197,6 +1217,7 @@ class Query(google.protobuf.message.Message):
     PURPOSE_FIELD_NUMBER: builtins.int
     EPOCH_FIELD_NUMBER: builtins.int
     NOISE_OF_COHORT_FIELD_NUMBER: builtins.int
+    PERSONS_FIELD_NUMBER: builtins.int
     federation: builtins.str
     """The federation's name."""
     learner: builtins.str
@@ -1291,6 +1312,12 @@ class Query(google.protobuf.message.Message):
         those of mapped records.
         """
 
+    @property
+    def persons(self) -> Global___Persons:
+        """That persons are the unit of privacy; absent for records. With the feature "persons", and for moments, statistics and
+        gradients.
+        """
+
     def __init__(
         self,
         *,
@@ -1325,9 +1352,10 @@ class Query(google.protobuf.message.Message):
         purpose: builtins.str = ...,
         epoch: builtins.str | None = ...,
         noise_of_cohort: builtins.bool = ...,
+        persons: Global___Persons | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_epoch", b"_epoch", "binding", b"binding", "delta", b"delta", "encoding", b"encoding", "epoch", b"epoch", "feature_map", b"feature_map", "gradient", b"gradient", "held_back", b"held_back", "kind", b"kind", "moments", b"moments", "paillier_key", b"paillier_key", "rados", b"rados", "statistic", b"statistic"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_epoch", b"_epoch", "answer_within_s", b"answer_within_s", "binding", b"binding", "cohort_min", b"cohort_min", "created_at_unix_s", b"created_at_unix_s", "delta", b"delta", "encoding", b"encoding", "epoch", b"epoch", "feature_map", b"feature_map", "features", b"features", "federation", b"federation", "gradient", b"gradient", "held_back", b"held_back", "honest_parties", b"honest_parties", "kind", b"kind", "learner", b"learner", "max_attempts", b"max_attempts", "max_parties", b"max_parties", "max_rows", b"max_rows", "moments", b"moments", "noise_of_cohort", b"noise_of_cohort", "nonce", b"nonce", "not_after_unix_s", b"not_after_unix_s", "paillier_key", b"paillier_key", "prepare_within_s", b"prepare_within_s", "purpose", b"purpose", "quorum_wait_s", b"quorum_wait_s", "rados", b"rados", "roster_version", b"roster_version", "schema", b"schema", "schema_digest", b"schema_digest", "statistic", b"statistic", "upload_within_s", b"upload_within_s"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_epoch", b"_epoch", "binding", b"binding", "delta", b"delta", "encoding", b"encoding", "epoch", b"epoch", "feature_map", b"feature_map", "gradient", b"gradient", "held_back", b"held_back", "kind", b"kind", "moments", b"moments", "paillier_key", b"paillier_key", "persons", b"persons", "rados", b"rados", "statistic", b"statistic"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_epoch", b"_epoch", "answer_within_s", b"answer_within_s", "binding", b"binding", "cohort_min", b"cohort_min", "created_at_unix_s", b"created_at_unix_s", "delta", b"delta", "encoding", b"encoding", "epoch", b"epoch", "feature_map", b"feature_map", "features", b"features", "federation", b"federation", "gradient", b"gradient", "held_back", b"held_back", "honest_parties", b"honest_parties", "kind", b"kind", "learner", b"learner", "max_attempts", b"max_attempts", "max_parties", b"max_parties", "max_rows", b"max_rows", "moments", b"moments", "noise_of_cohort", b"noise_of_cohort", "nonce", b"nonce", "not_after_unix_s", b"not_after_unix_s", "paillier_key", b"paillier_key", "persons", b"persons", "prepare_within_s", b"prepare_within_s", "purpose", b"purpose", "quorum_wait_s", b"quorum_wait_s", "rados", b"rados", "roster_version", b"roster_version", "schema", b"schema", "schema_digest", b"schema_digest", "statistic", b"statistic", "upload_within_s", b"upload_within_s"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_epoch", b"_epoch"]) -> typing.Literal["epoch"] | None: ...
     @typing.overload

@@ -179,7 +179,7 @@ def planned_counts(plan: "Plan", predicates: "tuple[Predicate, ...]", confidence
     lines = plan.sentences()
     parties = len(plan.party_rows or ()) or query.cohort_min
     assert not isinstance(kind.noise, LocalResponse), "it was planned with shares of noise"
-    noise = SharedNoise(kind.noise, parties, query.encoding.fraction_bits)
+    noise = SharedNoise(kind.noise, parties, kind.unit_bits(query.encoding.fraction_bits))
     data["noise_rows"] = noise.half_width(len(predicates), 1.0 - confidence)
     words = f"the noise on all {len(predicates)} counts is at most {upper(data['noise_rows'], 1)} rows"
     if plan.party_rows:

@@ -143,6 +143,10 @@ class _Stoppable:
         return self._source.rows
 
     @property
+    def persons(self) -> int:
+        return self._source.persons
+
+    @property
     def earlier(self) -> Sequence[Release]:
         return self._source.earlier
 
