@@ -83,7 +83,7 @@ class GradientQuery(QueryKind):
     of w_i v_i over the person's rows, v_i clipped to ROW_ROOM times C, and this sum shortened to W C.
 
     So a person adds one integer vector no longer than W C, whatever the rows are, and moves the sum by at most 2 W C.
-    With class weights the sum is of w_i k_c v_i and is shortened to C times the sum of w_i k_c, which is at most W max k.
+    With class weights the sum is of w_i k_c v_i, shortened to C times the sum of w_i k_c, which is at most W max k.
 
     Integers are shortened with room for rounding (dpcore.records.compiled.add_shortened).
 
@@ -237,8 +237,8 @@ class GradientQuery(QueryKind):
             vectors = self._totals(int(own.max()) + 1)
             self._add(records.at(places), fraction_bits, of_row, Rows(own, weights[places]), vectors)
             # At most W max k, and W without class weights; 0 without a usable row.
-            counted = np.bincount(own, weights=weights[places], minlength=len(vectors))
-            add_shortened(vectors, counted**2 * squared, total)
+            counted = np.bincount(own, weights=weights[places], minlength=len(vectors)).astype(np.float64)
+            add_shortened(vectors, np.square(counted) * float(squared), total)
             done += len(places)
             if progress is not None:
                 progress(done, records.rows)
