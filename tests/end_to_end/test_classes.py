@@ -23,6 +23,8 @@ from tests.federation.processes import ProcessFederation, rado
 from tests.html_page import check_that_it_can_be_followed, check_that_it_loads_nothing
 from tests.waiting import HANG_S, wait_until
 
+pytestmark = pytest.mark.more
+
 NAMES = ("cold", "flu", "sound", "plague")
 SCHEMA = """
 schema_version = 4

@@ -18,6 +18,8 @@ from radofed.node_config import PolicyChoices
 from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import HANG_S, wait_until
 
+pytestmark = pytest.mark.more
+
 BORDERS = (1.0, 2.0, 3.0, 4.0)
 SCHEMA = """
 schema_version = 5

@@ -12,6 +12,8 @@ from radofed.node_config import PolicyChoices
 from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.more
+
 START = 'schema_version = 5\nname = "stays"\ntexts = []\n'
 FEATURES = """
 [[features]]

@@ -9,6 +9,8 @@ from tests.federation.processes import ProcessFederation, rado
 from tests.radofed.test_weights import ALIKE, SCHEMA, TOML
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.more
+
 ROWS = {"a": 1500, "b": 1700, "c": 1300}
 ALLOWING = PolicyChoices(designs=("moments", "gradient", "statistic"), smallest_cohort=3, epsilon="600", delta="1e-3")
 

@@ -16,6 +16,7 @@ from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.features import Day, day_of
 from dpcore.records.features.date import written_form
 from dpcore.records.schema import Schema, differences
+from dpcore.records.shared_schema import SharedSchema
 from dpcore.records.texts import TEXT_STEPS
 from learner.estimators import BY_QUERIES, FROM_RELEASES, make_estimator
 from parties.data.schema_draft import parsed
@@ -90,6 +91,13 @@ def read_schema(data: bytes) -> None:
     schema = Schema.from_toml(data.decode(errors="replace"))
     assert Schema.from_toml(schema.to_toml()).digest == schema.digest
     assert Schema.from_canonical(schema.canonical_bytes()) == schema
+
+
+def read_shared_schema(data: bytes) -> None:
+    """A file of one label or several."""
+    shared = SharedSchema.from_toml(data.decode(errors="replace"))
+    assert SharedSchema.from_toml(shared.to_toml()).digest == shared.digest
+    assert {shared.about(name).digest for name in shared.labels} == {each.digest for each in shared.by_label.values()}
 
 
 def read_date(data: bytes) -> None:
@@ -172,6 +180,7 @@ def targets() -> list[Target]:
         STAYS, texts=TEXT_STEPS, features=(replace(STAYS.features[0], unreadable="zero-vector"), *STAYS.features[1:])
     )
     schemas = [SCHEMA, STAYS, stated]
+    two = SharedSchema({"one": SCHEMA, "other": replace(SCHEMA, label=replace(SCHEMA.label, column="other"))})
     tomls = [schema.to_toml(["A comment."]) for schema in schemas]
     words = ['"zero-vector"', '"impute"', "impute = 1", "threshold = 1", '"clip"']
     words += ["[[features]]", '"\u0301"', "texts = []"]
@@ -187,6 +196,9 @@ def targets() -> list[Target]:
                texts_near(tomls, words), 1 << 20,
                ("dpcore.records.schema.Schema.from_toml", "radobase.schema_files._SCHEMA"),
                allowed=(SchemaError,)),
+        Target("schema-of-labels", read_shared_schema,
+               texts_near([*tomls, two.to_toml()], [*words, "[[labels]]"]), 1 << 20,
+               ("dpcore.records.shared_schema.SharedSchema.from_toml",), allowed=(SchemaError,)),
         Target("schema-canonical", read_canonical,
                texts_near(canonical) | json_octets([json.loads(text) for text in canonical]),
                512 * 1024, ("dpcore.records.schema.Schema.from_canonical",), allowed=(SchemaError,)),

@@ -17,6 +17,8 @@ from radofed.console.learner.releases import _weights_of
 from radofed.simulation.entry import simulate
 from radofed.simulation.oracles import simulated_federation
 
+pytestmark = pytest.mark.more
+
 ROWS = 4_000
 OPTIONS = {
     "wage": {"label": "wage", "target": "number"},

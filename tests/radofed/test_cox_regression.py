@@ -7,6 +7,8 @@ from scipy import optimize
 from dpcore.errors import DataError
 from radofed.simulation.cox import cox_regression
 
+pytestmark = pytest.mark.more
+
 
 def test_the_partial_likelihood_is_at_its_maximum_with_ties_and_over_several_blocks():
     random = np.random.default_rng(1)

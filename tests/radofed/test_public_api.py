@@ -344,7 +344,7 @@ def test_a_number_that_is_learned_by_its_logarithm_has_ratios():
     assert ratio.ratio == pytest.approx(np.exp(0.02), rel=0.005)
     younger, older = model.predict(pd.DataFrame({"age": [50, 51]}))
     assert ratio.ratio == pytest.approx(older / younger)
-    assert f"{ratio.ratio:.4g} times" in model.summary()
+    assert f"{ratio.ratio:.4g} ({ratio.lower:.4g} to {ratio.upper:.4g})" in model.summary()
     assert "R^2" in str(model.errors(tables["north"]))
 
 
