@@ -600,10 +600,13 @@ class BudgetedOracle(Inquiring):
         found: ClassMoments = self._moments(ClassMomentsQuery, part, options)
         return found
 
-    def number_moments(self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None) -> NumberMoments:
-        """See dpcore.estimators.oracle.NumberOracle."""
+    def number_moments(
+        self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None, feature_map: FeatureMap | None = None
+    ) -> NumberMoments:
+        """See dpcore.estimators.oracle.NumberOracle; feature_map: as of `moments`."""
         with_value(self.schema.label, "a sum of label times record")
-        found: NumberMoments = self._moments(NumberMomentsQuery, part, {"norm_bound": norm_bound})
+        options = {"feature_map": feature_map, "norm_bound": norm_bound}
+        found: NumberMoments = self._moments(NumberMomentsQuery, part, options)
         return found
 
     def _moments(self, expected: type[MomentsQuery], part: Fraction, options: Mapping[str, Any]) -> Any:

@@ -226,7 +226,7 @@ class _Reader:
             found: tuple[float | None, float | None, float | None] = (None, None, None)
             if histogram is not None:
                 quantile = histogram.quantile(at)
-                found = (quantile.estimate, *quantile.on_distribution)
+                found = (cells.shown(quantile.estimate), *quantile.on_distribution)
             yield Figure(level_words(at), name, level, "", "value", *found, feature=column.feature)
 
     def _histogram(self, name: str, level: str, cells: ColumnCells) -> ColumnHistogram:

@@ -138,6 +138,10 @@ class FeatureCells:
         (found,) = histograms_of(schema, self.predicates, part).columns
         return found
 
+    def shown(self, value: float) -> float:
+        """A quantile's estimate, as it is."""
+        return value
+
     def place_of_imputed(self) -> int:
         """The cell that holds the value that replaces missing cells, among the predicates."""
         value = stored(self.feature, float(self.feature.impute or 0.0))
@@ -160,7 +164,7 @@ class LabelCells:
     def of(
         cls, column: MeasuredColumn, label: Number | Count, edges: Sequence[Limit] | None, cells: int
     ) -> "LabelCells":
-        """See `MeasuredColumn.cells`. Of a count, no cell without edges is narrower than a whole number."""
+        """See `MeasuredColumn.cells`. Without edges, those of a count are single numbers first, then wider."""
         whole = isinstance(label, Count)
         if edges is not None:
             inner = list(label_edges(label, edges))
@@ -168,8 +172,7 @@ class LabelCells:
             return cls(column.feature, tuple(sorted({math.ceil(edge) for edge in inner}) if whole else inner), whole)
         inner = [column.value(place) for place in (np.arange(1, cells) / cells).tolist()]
         if isinstance(label, Count):
-            many = min(cells, label.upper + 1)
-            inner = [float(math.ceil((label.upper + 1) * place / many)) for place in range(1, many)]
+            inner = _growing(label.upper + 1, cells)
         return cls(column.feature, tuple(inner), whole)
 
     @property
@@ -179,6 +182,10 @@ class LabelCells:
             return [Not(LabelAtLeast(Fraction(self.feature.upper) + 1))]
         ends = [LabelAtLeast(Fraction(edge)) for edge in self.edges]
         return [Not(ends[0]), *(And((low, Not(high))) for low, high in pairwise(ends)), ends[-1]]
+
+    def shown(self, value: float) -> float:
+        """A quantile's estimate; of a count, the nearest whole number."""
+        return float(round(value)) if self.are_whole else value
 
     def histogram(self, schema: Schema, part: Estimates) -> ColumnHistogram:  # noqa: ARG002  (as of features)
         """From the estimates of `predicates`; statements as in `histograms_of`."""
@@ -199,6 +206,17 @@ class LabelCells:
             splits=max(len(ends) - 1, 1),
             most=part.most_rows or part.rows,
         )
+
+
+def _growing(values: int, cells: int) -> list[float]:
+    """Inner edges of at most so many cells of the whole numbers below `values`: single ones first, then wider ranges.
+
+    Edge p is the larger of the one before, plus 1, and of values^(p / cells), rounded down: all are below `values`.
+    """
+    many, edges = min(values, cells), list[float]()
+    for place in range(1, many):
+        edges.append(max((edges[-1] if edges else 0.0) + 1.0, float(math.floor(values ** (place / many)))))
+    return edges
 
 
 ColumnCells = FeatureCells | LabelCells

@@ -6,10 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpcore.errors import ConfigurationError
+from dpcore.errors import ConfigurationError, SchemaError
+from dpcore.estimators.least_squares import exact_moments
 from dpcore.evaluation.descriptive.comparison import Compare
+from dpcore.evaluation.descriptive.correlation import Correlate
 from dpcore.evaluation.descriptive.crosstab import Crosstab
 from dpcore.evaluation.descriptive.description import Describe
+from dpcore.evaluation.descriptive.measured_columns import _growing
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.evaluation import check, sums
 from dpcore.records.encoding import store
@@ -55,6 +58,15 @@ def answered(patients):
         return inquiry.read(schema, Estimates(means, ROWS, 0.95, 0.0, 2.0**-20, 0.0, deviation / ROWS))
 
     return answer
+
+
+def test_cells_of_a_count_are_single_numbers_first():
+    for values, cells in ((2, 1), (2, 8), (41, 32), (1001, 32), (1_000_001, 3)):
+        edges = _growing(values, cells)
+        assert edges == sorted(set(edges))
+        assert len(edges) == min(values, cells) - 1
+        assert all(0 < edge < values for edge in edges)
+    assert _growing(33, 64) == list(range(1, 33))
 
 
 @pytest.mark.parametrize("label", [DAYS, VISITS], ids=["number", "count"])
@@ -168,3 +180,30 @@ def test_what_the_label_s_figures_mean_is_said(answered):
     shares = Compare(column="months", by="emergency")
     estimates = replace(estimates, values=np.full(len(shares.layout(times).batch), 0.25))
     assert "`rado learner survival`" in shares.read(times, estimates).text
+
+
+def test_a_label_correlates_as_a_column_does(patients):
+    """Its square has noise of its own, which lengthens intervals, and silences what cannot be told from a constant."""
+    schema, columns = Schema(name="patients", label=DAYS, features=FEATURES), ("age", "emergency", "stay")
+    z = np.column_stack([patients["age"] / 50 - 1, 2.0 * patients["emergency"] - 1, np.ones(ROWS)])
+    moments = exact_moments(z, patients["stay"] / 30 - 1)
+    truth = np.corrcoef([patients[name] for name in columns])
+    found = Correlate().read_moments(schema, moments)
+    for first, second in ((2, 0), (2, 1), (1, 0)):
+        pair = found.one("correlation", columns[first], level=columns[second])
+        assert pair.estimate == pytest.approx(truth[first, second])
+    noisy = Correlate().read_moments(schema, replace(moments, square_noise=8.0))
+    assert (
+        noisy.one("correlation", "stay", level="age").half_width
+        > found.one("correlation", "stay", level="age").half_width
+    )
+    silent = Correlate().read_moments(schema, replace(moments, square_noise=ROWS / 10))
+    assert silent.one("correlation", "stay", level="age").estimate is None
+    logs = Correlate().read_moments(replace(schema, label=LOG_DAYS), moments)
+    assert "with its logarithm" in logs.text
+
+
+def test_a_time_to_an_event_does_not_correlate():
+    label = EventTime(column="months", event="died", happened=("1",), borders=(6.0, 12.0))
+    with pytest.raises(SchemaError, match="two classes, a number or a count, and 'months'"):
+        Correlate().check(Schema(name="patients", label=label, features=FEATURES))
