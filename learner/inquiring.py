@@ -25,6 +25,7 @@ from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import Predicate
 from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.statistic import StatisticQuery
+from dpcore.rados.distribution import Moments, NumberMoments
 from dpcore.records.encoding import store
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.records import Records
@@ -91,7 +92,7 @@ class PlannedInquiry:
             "upload_bytes_per_party": self.plan.upload_bytes_per_party,
             "epsilon": None if cost is None else cost.epsilon,
             "epsilon_if_others_collude": None if cost is None else cost.epsilon_if_others_collude,
-            "delta": float(self.plan.query.delta),
+            "delta": float(self.plan.delta),
             "predicates": self.predicates,
             "noise_rows": self.noise_rows,
             "rows": self.rows,
@@ -210,7 +211,9 @@ def _planned_moments(inquiry: Correlate, oracle: PlansInquiries, part: Fraction)
     noise = float(planned.product_noise[:-1, :-1].max())
     if not rows:
         return PlannedInquiry(plan, inquiry.confidence, 0, noise, rows, None)
-    even = replace(planned, product_sum=products)
+    even: Moments | NumberMoments = replace(planned, product_sum=products)
+    if isinstance(even, NumberMoments):
+        even = replace(even, square_sum=rows / 3.0)
     inquiry.check_measurable_moments(even, float(oracle.epsilon * part))
     return PlannedInquiry(plan, inquiry.confidence, 0, noise, rows, inquiry.read_moments(schema, even))
 
@@ -264,11 +267,13 @@ class InquiringFederation:
     epsilon, delta: as of `Federation.statistic`. Raises as `Inquiring.inquire` does, and ConfigurationError.
     """
 
+    @knows_keywords
     def inquire(self, inquiry: Inquiry, *, epsilon: Exact, delta: Exact = Fraction(1, 10**6)) -> Result:
         """Ask an inquiry, if its budget can measure it."""
         found: Result = cast("Any", self).within(epsilon, delta).inquire(inquiry)
         return found
 
+    @knows_keywords
     def planned_inquiry(self, inquiry: Inquiry, *, epsilon: Exact, delta: Exact = Fraction(1, 10**6)) -> PlannedInquiry:
         """The cost and the expected intervals; sends nothing."""
         found: PlannedInquiry = cast("Any", self).within(epsilon, delta).planned_inquiry(inquiry)

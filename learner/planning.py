@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 from dpcore.accounting.cohorts import MOST_PARTIES, Cohorts
@@ -64,6 +65,11 @@ class Plan:
     def query_id(self) -> bytes:
         """The id of the query."""
         return sha256(self.query.to_bytes())
+
+    @property
+    def delta(self) -> Fraction:
+        """At which the cost holds: 0 of a pure release, whatever the query states."""
+        return Fraction(0) if self.query.kind.is_pure else self.query.delta
 
     @property
     def ciphertexts(self) -> int:
@@ -129,7 +135,7 @@ class Plan:
         except PlanError:
             figure = "With two attempts no epsilon holds"
         else:
-            figure = after_attempt(twice, query.delta, "two attempts")
+            figure = after_attempt(twice, self.delta, "two attempts")
         sentence = (
             "Another attempt is made only if you ask for it. Under collusion every attempt counts, as its total can be "
             f"completed. {figure}. A budget for several queries covers one attempt of each."
@@ -143,7 +149,7 @@ class Plan:
         if self.cost is None:
             return ["The roster does not state every party's rows, so epsilon is known only after the parties answer."]
         cost, unit = self.cost, unit_of(self.query.kind, self.query.schema)
-        said = figures(cost.epsilon, cost.epsilon_if_others_collude, self.query.delta)
+        said = figures(cost.epsilon, cost.epsilon_if_others_collude, self.delta)
         words = f"If every party takes part, {said}, for {unit}, within {within(scope)}."
         return [words, *([] if cost.theorem_epsilon is None else [f"{theorem(cost.theorem_epsilon)}."])]
 

@@ -406,7 +406,7 @@ class Session:
             )
         except (RadofedError, ValueError):
             return ""
-        return f"{after_attempt(epsilon, query.delta)}, because every attempt counts."
+        return f"{after_attempt(epsilon, 0 if query.kind.is_pure else query.delta)}, because every attempt counts."
 
     @property
     def shows_progress(self) -> bool:

@@ -1,7 +1,7 @@
-"""Keywords that a function does not know: refused with the nearest name that it does, before anything is done."""
+"""Keywords that a function does not know, or lacks: refused by a sentence, before anything is done."""
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, get_args
 
@@ -22,19 +22,37 @@ def check_keywords(what: str, given: Iterable[str], known: Collection[str]) -> N
 
 
 def knows_keywords(function: Callable[Given, Found]) -> Callable[Given, Found]:
-    """The function, which raises ConfigurationError in place of a TypeError for a keyword that it does not have."""
-    known = [
-        name
+    """The function, which raises ConfigurationError in place of a TypeError for a keyword that it does not have.
+
+    The same for one that it needs and is not given.
+    """
+    named = {
+        name: parameter
         for name, parameter in inspect.signature(function).parameters.items()
         if parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD) and name != "self"
-    ]
+    }
+    known = list(named)
+    needed = [name for name in known if named[name].default is inspect.Parameter.empty]
 
     @wraps(function)
     def checked(*values: Given.args, **keywords: Given.kwargs) -> Found:
         check_keywords(function.__name__, keywords, known)
+        given = inspect.signature(function).bind_partial(*values, **keywords).arguments
+        check_needed(function.__name__, [name for name in needed if name not in given])
         return function(*values, **with_integers(function, keywords))
 
     return checked
+
+
+def check_needed(what: str, missing: Sequence[str]) -> None:
+    """Raise ConfigurationError if `what` lacks a keyword that it needs."""
+    if "epsilon" in missing:
+        raise ConfigurationError(
+            f"{what}: give the epsilon that it may cost at most, such as {what}(..., epsilon=1); a smaller one "
+            "protects more, and tells less"
+        )
+    if missing:
+        raise ConfigurationError(f"{what} needs {missing[0]!r}: give {what}(..., {missing[0]}=...)")
 
 
 def with_integers(function: Callable[..., object], given: Mapping[str, Any]) -> dict[str, Any]:

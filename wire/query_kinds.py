@@ -27,6 +27,7 @@ from dpcore.predicates.expressions import (
     LabelExposure,
     LabelIs,
     LabelShare,
+    LabelSquare,
     NonNegative,
     Not,
     Or,
@@ -106,6 +107,9 @@ def _invalid(detail: str) -> WireError:
     return WireError(Code.QUERY_INVALID, detail)
 
 
+_WITHOUT_FIELDS = {LabelShare: "label_share", LabelSquare: "label_square", LabelExposure: "label_exposure"}
+
+
 class _Writer:
     def __init__(self, coordinates: FormCoordinates, message: query_pb2.StatisticQuery) -> None:
         self._message, self._places = message, dict[Predicate, int]()
@@ -169,8 +173,6 @@ class _Writer:
                 node.label_at_least.CopyFrom(rational_to_proto(bound))
             case LabelAbove(bound):
                 node.label_above.CopyFrom(rational_to_proto(bound))
-            case LabelExposure():
-                node.label_exposure.SetInParent()
             case CountGain(form=form, scale=scale, centre=centre, reach=reach):
                 self._form(form, node.count_gain.form)
                 node.count_gain.scale = scale
@@ -184,7 +186,7 @@ class _Writer:
             case CountShare(most=most):
                 node.count_share.most = most
             case LabelShare():
-                node.label_share.SetInParent()
+                getattr(node, _WITHOUT_FIELDS[type(predicate)]).SetInParent()
             case _:
                 raise AssertionError(predicate)
 
@@ -212,6 +214,7 @@ class _Reader:
             "label_at_least": lambda node: LabelAtLeast(rational_from_proto(node.label_at_least)),
             "label_above": lambda node: LabelAbove(rational_from_proto(node.label_above)),
             "label_share": lambda node: LabelShare(),  # noqa: ARG005  (it has no fields)
+            "label_square": lambda node: LabelSquare(),  # noqa: ARG005  (it has no fields)
             "label_exposure": lambda node: LabelExposure(),  # noqa: ARG005  (it has no fields)
             "count_gain": lambda node: self._gain(node.count_gain),
             "count_deviance": lambda node: CountDeviance(

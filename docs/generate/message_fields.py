@@ -89,6 +89,7 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
     "AffineForm": {"query": "coordinates weights constant"},
     "ClippedForm": {"query": "form scale"},
     "LabelShare": {},
+    "LabelSquare": {},
     "LabelExposure": {},
     "CountShare": {"query": "most"},
     "CountGain": {"query": "form scale centre reach is_loss most"},
@@ -96,7 +97,8 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
     "Operands": {"query": "places"},
     "PredicateNode": {
         "query": "constant label_is_positive label_class flag equals at_least above non_negative clipped complement "
-        "all_of any_of label_at_least label_above label_share label_exposure count_gain count_deviance count_share"
+        "all_of any_of label_at_least label_above label_share label_exposure count_gain count_deviance count_share "
+        "label_square"
     },
     "LaplaceShare": {"query": "scale shares"},
     "LocalResponse": {"query": "epsilon"},

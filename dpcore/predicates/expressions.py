@@ -188,6 +188,11 @@ class LabelShare(_Predicate):
 
 
 @dataclass(frozen=True, eq=False)
+class LabelSquare(LabelShare):
+    """t^2 of a label that is a number or a count: 1 at both bounds, 0 midway between them."""
+
+
+@dataclass(frozen=True, eq=False)
 class LabelExposure(LabelShare):
     """What a count was counted over, divided by its upper bound."""
 
@@ -382,6 +387,7 @@ LabelTest = (
     | LabelAtLeast
     | LabelAbove
     | LabelShare
+    | LabelSquare
     | LabelExposure
     | CountShare
     | CountDeviance

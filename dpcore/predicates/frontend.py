@@ -36,6 +36,7 @@ from dpcore.predicates.expressions import (
     LabelExposure,
     LabelIs,
     LabelShare,
+    LabelSquare,
     NonNegative,
     Not,
     Or,
@@ -222,6 +223,11 @@ class LabelReference(_Compared):
     def exposure(self) -> LabelExposure:
         """Of a count, what it was counted over, as a share of its upper bound."""
         return LabelExposure()
+
+    @property
+    def square(self) -> LabelSquare:
+        """Of a number or a count, the square of its coordinate: 1 at both bounds, 0 midway between them."""
+        return LabelSquare()
 
     @property
     def time(self) -> "LabelReference":

@@ -38,6 +38,7 @@ from dpcore.predicates.expressions import (
     LabelExposure,
     LabelIs,
     LabelShare,
+    LabelSquare,
     NonNegative,
     Not,
     Or,
@@ -69,7 +70,7 @@ from dpcore.records.features import Bound, Day
 #
 #     any  = all {"|" all}        all = not {"&" not}        not = "~" not | atom
 #     atom = "(" any ")" | "true" | "false" | "clip" "(" ratio ")" | side [comparison side]
-#          | "y.exposure" | "count" "(" number ")" | "deviance" "(" exact "," number ")"
+#          | "y.exposure" | "y.square" | "count" "(" number ")" | "deviance" "(" exact "," number ")"
 #          | ("gain" | "loss") "(" ratio "," exact "," exact "," number ")"
 #     exact = ["-" | "+"] number ["/" number]
 #     side = x "[" text "]" | "y" | text | "true" | "false" | sum
@@ -89,7 +90,7 @@ _SHOWN = 30
 
 _TOKEN = re.compile(
     r"(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3}(?![0-9]))?)"
-    r"|(?P<name>y\.(?:event|time|exposure)\b|[A-Za-z_]\w*)"
+    r"|(?P<name>y\.(?:event|time|exposure|square)\b|[A-Za-z_]\w*)"
     r"|(?P<sign><=|>=|==|!=|[<>&|~()\[\]+*/,-])"
 )
 _BLANK = re.compile(r"[ \t\r\n]*")
@@ -237,7 +238,7 @@ class _Parser:
             ratio = self._ratio()
             self._take(")")
             return self._made(start, lambda: clip(ratio))
-        if self._at("gain", "loss", "deviance", "count", "y.exposure"):
+        if self._at("gain", "loss", "deviance", "count", "y.exposure", "y.square"):
             return self._count_term(start)
         left = self._side()
         if not self._at(*_COMPARISONS):
@@ -247,9 +248,11 @@ class _Parser:
         return self._compared(start, left)
 
     def _count_term(self, start: int) -> Predicate:
-        """y.exposure, gain(form / scale, centre, reach, most) or a loss, deviance(centre, most), or count(most)."""
+        """y.exposure, y.square, gain(form / scale, centre, reach, most), loss, deviance(centre, most) count(most)."""
         if self._took("y.exposure"):
             return y.exposure
+        if self._took("y.square"):
+            return y.square
         name = self._took("gain", "loss", "deviance", "count")
         self._take("(")
         if name == "count":
@@ -466,6 +469,8 @@ def _of_label(predicate: LabelShare) -> str:
     match predicate:
         case LabelExposure():
             return "y.exposure"
+        case LabelSquare():
+            return "y.square"
         case CountGain(form=affine, scale=scale, centre=centre, reach=reach, most=most):
             name = "loss" if predicate.is_loss else "gain"
             return f"{name}(({_form(affine)}) / {scale}, {_number(centre)}, {_number(reach)}, {most})"

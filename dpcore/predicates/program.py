@@ -43,6 +43,7 @@ from dpcore.predicates.expressions import (
     LabelExposure,
     LabelIs,
     LabelShare,
+    LabelSquare,
     NonNegative,
     Not,
     Or,
@@ -142,6 +143,21 @@ class Block:
         # (1 + t) / 2 2^f = (labels + 2^30) 2^(f - 31).
         shift = STORED_FRACTION_BITS + 1 - self._fraction_bits
         return ((sign * labels + (1 << STORED_FRACTION_BITS)) >> shift).astype(np.int32)
+
+    def label_square(self, sign: int) -> Values:
+        """floor(2^f t^2) of a label's coordinate t; sign -1 for 1 - t^2. Exact: below 2^62 before the division."""
+        labels, f = self._labels.astype(np.int64), self._fraction_bits
+        if self._coding.kind == "count":
+            size = self._coding.size
+            square, whole = (2 * labels - size) ** 2, size * size
+            counted = square if sign > 0 else whole - square
+            # floor(2^f a / b), in two steps of bits, since a is below 2^40: q 2^h + floor(r 2^h / b).
+            high = f // 2
+            quotient, rest = np.divmod(counted << high, whole)
+            low = f - high
+            return ((quotient << low) + (rest << low) // whole).astype(np.int32)
+        square, whole = labels * labels, 1 << 2 * STORED_FRACTION_BITS
+        return ((square if sign > 0 else whole - square) >> 2 * STORED_FRACTION_BITS - f).astype(np.int32)
 
     def _exposures(self) -> NDArray[np.float64]:
         return np.exp(np.ldexp(self._coding.offsets(self._whole_labels).astype(np.float64), -OFFSET_BITS))
@@ -253,7 +269,8 @@ _BITS, _VALUES, _SUMS = 1, 32, 64
 _ROW_BITS: dict[Callable[..., Result], int] = {
     Block.weighted: _SUMS,
     **dict.fromkeys(
-        (Block.clipped, Block.label_share, Block.lesser, Block.greater, Block.where, Block.unless), _VALUES
+        (Block.clipped, Block.label_share, Block.label_square, Block.lesser, Block.greater, Block.where, Block.unless),
+        _VALUES,
     ),
     # These compute in doubles.
     **dict.fromkeys((Block.label_exposure, Block.count_share, Block.count_deviance, Block.count_gain), 2 * _SUMS),
@@ -419,6 +436,8 @@ class _Compiler:
         match predicate:
             case LabelExposure() | CountShare():
                 return self._count_term(predicate, -1 if negated else 1)
+            case LabelSquare():
+                return self._place(Block.label_square, (-1 if negated else 1,))
             case LabelShare():
                 return self._place(Block.label_share, (-1 if negated else 1,))
             case Clipped(form, scale):

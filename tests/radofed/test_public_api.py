@@ -171,6 +171,11 @@ def test_what_is_asked_wrongly_is_refused_before_anything_is_asked(asked, model)
         asked.train("newton")
     with pytest.raises(radofed.ConfigurationError, match="give the epsilon"):
         model.evaluate(asked)
+    for without in (asked.describe, lambda: asked.crosstab("age", "ill"), lambda: asked.compare("age", by="ill")):
+        with pytest.raises(radofed.ConfigurationError, match="give the epsilon"):
+            without()
+    with pytest.raises(radofed.ConfigurationError, match="compare needs 'by'"):
+        asked.compare("age", epsilon=1)
     for misspelt in (asked.within, asked.hold_back, lambda **given: model.evaluate(asked, **given)):
         with pytest.raises(radofed.ConfigurationError, match="has no option 'epsilom'"):
             misspelt(epsilom=1)
@@ -257,6 +262,16 @@ def test_a_model_of_a_number_predicts_in_units_and_says_them(tmp_path):
     with federation(COST) as asked:
         model = asked.train("newton", epsilon=4)
         found = model.evaluate(asked, epsilon=2)
+        described = asked.describe(["cost"], epsilon=4)
+        correlated = asked.correlate(epsilon=20)
+        assert asked.plan("correlate", ["age", "cost"], epsilon=20).widths().rows
+    costs = pd.concat(FRAMES.values())
+    for quantity, true in (("mean", costs["cost"].mean()), ("standard deviation", costs["cost"].std())):
+        figure = described.one(quantity, "cost")
+        assert figure.lower - 1 < true < figure.upper + 1
+        assert 0 < figure.half_width < 5
+    pair = correlated.one("correlation", "cost", level="age")
+    assert pair.lower - 0.05 < costs["cost"].corr(costs["age"]) < pair.upper + 0.05
     assert np.abs(model.predict(NEW) - NEW["age"]).mean() < 5
     assert float(re.search(r"age +for each unit more +[+]([0-9.]+)", model.summary())[1]) == pytest.approx(1, abs=0.15)
     assert found.sentences()
@@ -320,7 +335,12 @@ unlisted = "refuse"
     assert {each.column: each.ratio for each in model.ratios()}["age"] == pytest.approx(np.exp(0.03), rel=0.03)
     assert "concordance" in str(model.errors(tables["north"]))
     assert model.evaluate(asked, epsilon=1).sentences()
+    planned = asked.plan("survival", by="smoker", epsilon=1)
+    assert "at delta 0 " in planned.sentences()[2] + planned.sentences()[3]
+    assert "1e-06" not in " ".join(planned.sentences())
+    assert planned.to_dict()["delta"] == 0
     curves = asked.survival(by="smoker", epsilon=1)
+    assert curves.privacy.delta == 0
     columns = curves.to_columns()
     assert {len(column) for column in columns.values()} == {len(curves.figures)}
     assert all(isinstance(value, float) for value in columns["estimate"] + columns["p_value"])

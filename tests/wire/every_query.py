@@ -191,7 +191,7 @@ def every_query(world: World) -> dict[str, Query]:
         schema=OF_CLASSES,
         features=(Feature.BASE.value, Feature.CLASS_PRODUCTS.value),
     )
-    about = (parse("y >= 30"), parse('(y > 2.5) & x["smoker"]'), parse("y"), parse("y < 1/3"))
+    about = (parse("y >= 30"), parse('(y > 2.5) & x["smoker"]'), parse("y"), parse("y < 1/3"), parse("y.square"))
     numbers = {
         "moments": NumberMomentsQuery(CLIP, 77, 1 << 20, OF_NUMBERS.label.coding),
         "statistic": StatisticQuery(about, OF_NUMBERS, GaussianShares(7000)),

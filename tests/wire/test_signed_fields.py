@@ -29,6 +29,7 @@ NOT_ALONE = {
     "rado.v1.DpFeatDesign.rounded_features": "follow from the protected features and the schema; shown, too",
     "rado.v1.RadosQuery.plain": "has no fields: that it is there is a line",
     "rado.v1.PredicateNode.label_share": "has no fields: the line of its node says what it is",
+    "rado.v1.PredicateNode.label_square": "has no fields: the line of its node says what it is",
     "rado.v1.PredicateNode.label_exposure": "has no fields: the line of its node says what it is",
     "rado.v1.FixedSupportDesign.split": "has one valid value",
     "rado.v1.Query.schema": "shown as its fields, which are changed one by one",

@@ -4,30 +4,31 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import islice
 from typing import ClassVar
 
 from dpcore.errors import ConfigurationError
-from dpcore.evaluation.descriptive.description import rows_figure, share_figure, spread_figures
+from dpcore.evaluation.descriptive.description import rows_figure, share_figure
 from dpcore.evaluation.descriptive.divisions import (
     ANY_OTHER,
     Division,
     Edges,
     check_columns,
     check_edges,
+    divided_names,
     division_of,
     met,
 )
 from dpcore.evaluation.descriptive.inquiry import CountsInquiry, Key, Layout, Needed, as_edges
+from dpcore.evaluation.descriptive.measured_columns import DIFFERENCE, MeasuredColumn, label_sentences, measured_columns
 from dpcore.evaluation.descriptive.result import Figure, Result, tables_by_column
-from dpcore.evaluation.descriptive.spread import Range, Spread, difference, unit
+from dpcore.evaluation.descriptive.spread import Range, Spread, difference
 from dpcore.evaluation.intervals import CellNoise, Count, interval_on_distribution
 from dpcore.predicates.expressions import Predicate
-from dpcore.predicates.squares import square
-from dpcore.records.features import RealFeature, nearest
+from dpcore.records.features import nearest
 from dpcore.records.schema import Schema
 from dpcore.statistics.accuracy import Estimates
 
-DIFFERENCE = "difference"
 _LEAST_P = 1e-6
 
 
@@ -75,6 +76,7 @@ class Compare(CountsInquiry):
             sentences=(
                 *self.meaning(),
                 "A p-value is the smallest failure at which the interval of a difference leaves out 0: noise counts.",
+                *label_sentences(schema, (self.column,)),
             ),
             tables=tables_by_column(figures),
             facts={"by": self.by, "reference": reader.reference},
@@ -82,15 +84,15 @@ class Compare(CountsInquiry):
 
     def _plan(self, schema: Schema) -> "_Plan":
         check_columns(schema, [self.column])
-        check_edges(self.edges, [each.name for each in schema.numbers if each.name == self.by])
+        check_edges(self.edges, divided_names(schema, (self.by,)))
         groups = division_of(schema, self.by, self.edges)
         if len(groups.levels) < 2:
             raise ConfigurationError(f"{self.by!r} has one level, so there is nothing to compare: give another column")
         if self.reference is not None and self.reference not in groups.levels:
             hint = nearest(self.reference, groups.levels)
             raise ConfigurationError(f"there is no group {self.reference!r} of {self.by!r}; {hint}")
-        feature = next((each for each in schema.numbers if each.name == self.column), None)
-        return _Plan(groups, feature, division_of(schema, self.column) if feature is None else None)
+        column = measured_columns(schema).get(self.column)
+        return _Plan(groups, column, division_of(schema, self.column) if column is None else None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,9 +100,10 @@ class _Plan:
     """What a comparison asks of a schema."""
 
     groups: Division
-    feature: RealFeature | None
+    column: MeasuredColumn | None
+    """What is compared, if it has a mean."""
     levels: Division | None
-    """Of what is compared, if it is no number."""
+    """Of what is compared, otherwise."""
 
     @cached_property
     def layout(self) -> Layout:
@@ -112,8 +115,8 @@ class _Plan:
             else:
                 own = enumerate(self.levels.predicates)
                 found |= {("level", group, place): met(predicate, each) for place, each in own}
-        if self.feature is not None:
-            for what, asked in (("total", unit(self.feature.name)), ("squares", square(self.feature.name))):
+        if self.column is not None:
+            for what, asked in (("total", self.column.unit), ("squares", self.column.square)):
                 found |= {(what, group, 0): met(each, asked) for group, each in enumerate(self.groups.predicates)}
         return Layout(found)
 
@@ -132,12 +135,12 @@ class _Reader:
 
     def figures(self) -> Iterator[Figure]:
         """Of each group, then the differences."""
-        if self._plan.feature is not None:
-            yield from self._means(self._plan.feature)
+        if self._plan.column is not None:
+            yield from self._means(self._plan.column)
         else:
             yield from self._shares()
 
-    def _means(self, feature: RealFeature) -> Iterator[Figure]:
+    def _means(self, column: MeasuredColumn) -> Iterator[Figure]:
         names = self._plan.groups.levels
         spreads = {
             name: Spread(
@@ -146,31 +149,25 @@ class _Reader:
                 squares=self._sums["squares", group, 0],
                 noise=self.noise,
                 quantisation=self._estimates.quantisation,
+                slack=column.slack,
             )
             for group, name in enumerate(names)
         }
         for name, spread in spreads.items():
             yield rows_figure(name, spread.count, self.noise, self._failure, self.most)
         for name, spread in spreads.items():
-            if spread.is_measured:
-                yield from spread_figures(feature, name, spread, self._failure)
-            else:
-                yield Figure("mean", feature.name, name, "", "value", None, feature=feature)
-        span = feature.upper - feature.lower
+            own = column.figures(name, spread, self._failure)
+            yield from own if spread.is_measured else islice(own, 1)
         other = spreads[self.reference]
         for name, spread in spreads.items():
             if name == self.reference:
                 continue
             words = f"{name}, less {self.reference}"
             if not (spread.is_measured and other.is_measured):
-                yield Figure(DIFFERENCE, feature.name, words, "", "size", None)
+                yield column.no_difference(words)
                 continue
             within = partial(_mean_difference, spread, other)
-            low, high = within(self._failure)
-            found = spread.mean - other.mean
-            yield Figure(
-                DIFFERENCE, feature.name, words, "", "size", span * found, span * low, span * high, p_value(within)
-            )
+            yield column.difference(words, spread.mean - other.mean, within(self._failure), p_value(within))
 
     def _shares(self) -> Iterator[Figure]:
         levels, names = self._plan.levels, self._plan.groups.levels

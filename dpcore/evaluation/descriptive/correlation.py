@@ -3,8 +3,9 @@
 Of coordinates in [-1, 1], with noisy sums of products P and of values S over n rows: C = P / n - (S / n)(S / n)^T, and
 r_jk = C_jk / sqrt(C_jj C_kk).
 
-No record is clipped: the norm bound is that of the longest. The square of a boolean, and of the label, is 1 in each
-row, and needs no answer.
+No record is clipped: the norm bound is that of the longest. The square of a boolean, and of a label of two classes, is
+1 in each row, and needs no answer. A label that is a number or a count is a coordinate too: its moments have the sums
+of label times record, and of the label's square, with their own noise.
 
 The interval of r is by its linear part:
 
@@ -20,7 +21,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
+from typing import ClassVar, Protocol, cast
 
 import numpy as np
 
@@ -29,18 +30,29 @@ from dpcore.estimators.oracle import WHOLE, MomentsOracle, Oracle
 from dpcore.estimators.sulq import PrincipalComponents
 from dpcore.evaluation.descriptive.divisions import check_columns, label_name
 from dpcore.evaluation.descriptive.inquiry import Inquiry
+from dpcore.evaluation.descriptive.measured_columns import is_measured
 from dpcore.evaluation.descriptive.result import Figure, Result, Table
 from dpcore.evaluation.intervals import CellNoise
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.queries.moments import norm_bound_of
-from dpcore.rados.distribution import Moments
+from dpcore.rados.distribution import Moments, NumberMoments
 from dpcore.records.feature_map import Column, FeatureMap, Term
-from dpcore.records.features import two_classes
+from dpcore.records.features import Count, Label, Number
 from dpcore.records.schema import Schema
 
 CORRELATION, COMPONENT, LOADING = "correlation", "component", "loading"
 _TOLD_APART = 3.0
 """A column whose variance is less than this many standard deviations of its noise may be constant."""
+
+
+class MappedNumbers(Protocol):
+    """What of an oracle answers moments of a label that is a number or a count over a feature map."""
+
+    def number_moments(
+        self, *, part: Fraction = WHOLE, norm_bound: Fraction | None = None, feature_map: FeatureMap | None = None
+    ) -> NumberMoments:
+        """As `NumberOracle.number_moments`, of mapped records."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +75,11 @@ class Correlate(Inquiry):
 
     def check(self, schema: Schema) -> None:
         """See `Inquiry`."""
-        two_classes(schema.label, "correlate")
+        if not (isinstance(schema.label, Label) or is_measured(schema.label)):
+            raise SchemaError(
+                f"correlate needs a label of two classes, a number or a count, and {schema.label.column!r} has "
+                f"{schema.label.words}: give a schema with another label, or compare groups by `rado learner compare`"
+            )
         if schema.weight is not None:
             raise SchemaError("a correlation counts all rows alike: give a schema file without [weight]")
         if not schema.bias:
@@ -107,16 +123,21 @@ class Correlate(Inquiry):
         """See `Inquiry`."""
         return self.read_moments(oracle.schema, self.moments(oracle, part))
 
-    def moments(self, oracle: MomentsOracle, part: Fraction = WHOLE) -> Moments:
+    def moments(self, oracle: MomentsOracle, part: Fraction = WHOLE) -> Moments | NumberMoments:
         """Ask."""
         schema = oracle.schema
         self.check(schema)
-        return oracle.moments(part=part, norm_bound=self.norm_bound(schema), feature_map=self.feature_map(schema))
+        norm_bound, feature_map = self.norm_bound(schema), self.feature_map(schema)
+        if is_measured(schema.label):
+            numbers = cast("MappedNumbers", oracle)
+            return numbers.number_moments(part=part, norm_bound=norm_bound, feature_map=feature_map)
+        return oracle.moments(part=part, norm_bound=norm_bound, feature_map=feature_map)
 
-    def read_moments(self, schema: Schema, moments: Moments) -> Result:
+    def read_moments(self, schema: Schema, answered: Moments | NumberMoments) -> Result:
         """The figures of an answer."""
         names = self.names(schema)
-        found = _Correlations.of(schema, names, moments)
+        moments, square = _with_square(answered)
+        found = _Correlations.of(schema, names, moments, square)
         pairs = len(names) * (len(names) - 1) // 2
         figures = (*found.figures(self.failure(pairs)), *self._components(schema, moments))
         return Result(
@@ -125,17 +146,18 @@ class Correlate(Inquiry):
             rows=moments.rows,
             confidence=self.confidence,
             deviation=float(moments.product_noise.max()),
-            sentences=(*self.meaning(), *_explained()),
+            sentences=(*self.meaning(), *_explained(), *_of_label(schema, names)),
             tables=(*_matrix(names, figures), *_components_table(self.features(schema), figures)),
             facts={"columns": list(names)},
         )
 
-    def check_measurable_moments(self, moments: Moments, epsilon: float) -> None:
+    def check_measurable_moments(self, moments: Moments | NumberMoments, epsilon: float) -> None:
         """Raise PlanError if a column that is spread evenly between its bounds could not be told from a constant.
 
         moments: with the planned noise.
         """
-        largest = _TOLD_APART * float(np.diag(moments.product_noise).max()) / moments.rows
+        noise = max(float(np.diag(moments.product_noise).max()), getattr(moments, "square_noise", 0.0))
+        largest = _TOLD_APART * noise / moments.rows
         if largest > 1.0 / 3.0:
             enough = float(f"{1.05 * epsilon * 3.0 * largest:.2g}")
             raise PlanError(
@@ -173,8 +195,11 @@ class _Correlations:
     rows: int
 
     @classmethod
-    def of(cls, schema: Schema, names: Sequence[str], moments: Moments) -> "_Correlations":
-        """From the moments of the columns; the label's are sums of edges, y x."""
+    def of(cls, schema: Schema, names: Sequence[str], moments: Moments, square: tuple[float, float]) -> "_Correlations":
+        """From the moments of the columns; the label's are sums of label times record.
+
+        square: the mean of the label's square, and its noise.
+        """
         rows, d = moments.rows, moments.d - 1
         size = len(names)
         products, noise = np.ones((size, size)), np.zeros((size, size))
@@ -186,9 +211,10 @@ class _Correlations:
             products[d, :d] = products[:d, d] = edges[:-1]
             noise[d, :d] = noise[:d, d] = mean_noise[d] = moments.edge_noise / rows
             means[d] = edges[-1]
+            products[d, d], noise[d, d] = square
         signs = {each.name for each in schema.flags}
         for place, name in enumerate(names):
-            if name in signs or place >= d:
+            if name in signs and place < d:
                 products[place, place], noise[place, place] = 1.0, 0.0
         return cls(names, means, products, mean_noise, noise, rows)
 
@@ -227,6 +253,30 @@ class _Correlations:
 
     def _variance_noise(self, at: int) -> float:
         return math.hypot(self.product_noise[at, at], 2.0 * self.means[at] * self.mean_noise[at])
+
+
+def _with_square(answered: Moments | NumberMoments) -> tuple[Moments, tuple[float, float]]:
+    """The moments, with the mean of the label's square and its noise: 1 without noise of two classes."""
+    if isinstance(answered, Moments):
+        return answered, (1.0, 0.0)
+    moments = Moments(
+        edge_sum=answered.label_sum,
+        product_sum=answered.product_sum,
+        rows=answered.rows,
+        bias=answered.bias,
+        norm_bound=answered.norm_bound,
+        edge_noise=answered.sum_noise,
+        product_noise=answered.product_noise,
+    )
+    return moments, (answered.square_sum / answered.rows, answered.square_noise / answered.rows)
+
+
+def _of_label(schema: Schema, names: Sequence[str]) -> Iterator[str]:
+    label, name = schema.label, label_name(schema)
+    if isinstance(label, Number) and label.log and name in names:
+        yield f"Correlations with {name!r} are with its logarithm."
+    if isinstance(label, Count) and label.exposure is not None and name in names:
+        yield f"Correlations with {name!r} are with what was counted, not divided by its exposure."
 
 
 def _explained() -> Iterator[str]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpcore.errors import ConfigurationError
 from dpcore.evaluation.descriptive.description import share_figure
-from dpcore.evaluation.descriptive.divisions import Division, Edges, check_edges, division_of, met
+from dpcore.evaluation.descriptive.divisions import Division, Edges, check_edges, divided_names, division_of, met
 from dpcore.evaluation.descriptive.independence import independence
 from dpcore.evaluation.descriptive.inquiry import CountsInquiry, Layout, Needed, as_edges
 from dpcore.evaluation.descriptive.result import Figure, Result, Table, p_words
@@ -44,7 +44,7 @@ class Crosstab(CountsInquiry):
 
     def divisions(self, schema: Schema) -> tuple[Division, Division]:
         """Both. Raises ConfigurationError, PredicateError."""
-        check_edges(self.edges, [each.name for each in schema.numbers if each.name in (self.down, self.across)])
+        check_edges(self.edges, divided_names(schema, (self.down, self.across)))
         first, second = (division_of(schema, text, self.edges) for text in (self.down, self.across))
         for each in (first, second):
             if len(each.levels) < 2:

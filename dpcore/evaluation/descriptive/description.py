@@ -6,26 +6,30 @@ from functools import cached_property
 from typing import ClassVar
 
 from dpcore.errors import ConfigurationError
-from dpcore.estimators.private_histograms import Cells
 from dpcore.evaluation.descriptive.divisions import (
     Division,
     Edges,
     check_columns,
     check_edges,
     column_names,
+    divided_names,
     division_of,
     label_name,
     met,
 )
 from dpcore.evaluation.descriptive.inquiry import CountsInquiry, Key, Layout, Needed, as_edges
+from dpcore.evaluation.descriptive.measured_columns import (
+    ColumnCells,
+    FeatureCells,
+    MeasuredColumn,
+    label_sentences,
+    measured_columns,
+)
 from dpcore.evaluation.descriptive.result import Figure, Result, tables_by_column
-from dpcore.evaluation.descriptive.spread import Spread, unit
-from dpcore.evaluation.histograms import MOST_CELLS, ColumnHistogram, histograms_of
+from dpcore.evaluation.descriptive.spread import Spread
+from dpcore.evaluation.histograms import MOST_CELLS, ColumnHistogram
 from dpcore.evaluation.intervals import CellNoise, Count, interval_on_distribution
 from dpcore.predicates.expressions import Constant, Predicate
-from dpcore.predicates.squares import square
-from dpcore.records.feature_map import stored
-from dpcore.records.features import RealFeature
 from dpcore.records.schema import Schema
 from dpcore.statistics.accuracy import Estimates
 
@@ -91,7 +95,7 @@ class Describe(CountsInquiry):
             rows=reader.most,
             confidence=self.confidence,
             deviation=reader.noise.deviation,
-            sentences=(*self.meaning(), *self._explained(schema)),
+            sentences=(*self.meaning(), *self._explained(schema), *label_sentences(schema, self._plan(schema).names)),
             tables=tables_by_column(figures),
             facts={"by": self.by},
         )
@@ -110,8 +114,7 @@ class Describe(CountsInquiry):
         names = tuple(name for name in self.columns or column_names(schema) if name != self.by)
         if not names:
             raise ConfigurationError("nothing is left to describe: give a column beside the one that divides the rows")
-        numbers = {each.name for each in schema.numbers}
-        check_edges(self.edges, [name for name in (*names, self.by) if name in numbers])
+        check_edges(self.edges, divided_names(schema, (*names, self.by)))
         return _Plan(self, schema, names)
 
 
@@ -139,15 +142,11 @@ class _Plan:
         return ALL if by is None else division_of(self.schema, by, self.inquiry.edges)
 
     @cached_property
-    def numbers(self) -> dict[str, tuple[RealFeature, list[Predicate]]]:
-        """The described numbers, with the cells of their histograms."""
-        own = {each.name: each for each in self.schema.numbers if each.name in self.names}
-        edges = self.inquiry.edges
-        divided = {
-            name: Cells.between(each, edges[name]) if name in edges else Cells.equal(each, self.inquiry.cells)
-            for name, each in own.items()
-        }
-        return {name: (each, divided[name].predicates()) for name, each in own.items()}
+    def numbers(self) -> dict[str, tuple[MeasuredColumn, ColumnCells]]:
+        """The described columns that have a mean, with the cells of their histograms."""
+        own = {name: each for name, each in measured_columns(self.schema).items() if name in self.names}
+        edges, cells = self.inquiry.edges, self.inquiry.cells
+        return {name: (each, each.cells(edges.get(name), cells)) for name, each in own.items()}
 
     @cached_property
     def divisions(self) -> tuple[Division, ...]:
@@ -162,8 +161,8 @@ class _Plan:
         for level, group in zip(self.groups.levels, self.groups.predicates, strict=True):
             found[level, "rows", "", 0] = group
         for level, group in zip(self.groups.levels, self.groups.predicates, strict=True):
-            for name, (_, cells) in self.numbers.items():
-                parts = {"total": [unit(name)], "squares": [square(name)], "cell": cells}
+            for name, (column, cells) in self.numbers.items():
+                parts = {"total": [column.unit], "squares": [column.square], "cell": cells.predicates}
                 found |= {
                     (level, what, name, place): self._in(group, each)
                     for what, predicates in parts.items()
@@ -213,36 +212,34 @@ class _Reader:
                 "share", name, level, text, counts, place, self.noise, self._failure, self.most, measured=measured
             )
 
-    def _spread(self, level: str, name: str = "") -> Spread:
+    def _spread(self, level: str, name: str = "", slack: float = 0.0) -> Spread:
         total, squares = (self._sums.get((level, what, name, 0), 0.0) for what in ("total", "squares"))
         count = self._sums[level, "rows", "", 0]
-        return Spread(count, total, squares, self.noise, self._estimates.quantisation)
+        return Spread(count, total, squares, self.noise, self._estimates.quantisation, slack)
 
     def _number(self, name: str, level: str) -> Iterator[Figure]:
-        feature, cells = self._plan.numbers[name]
-        spread = self._spread(level, name)
-        if not spread.is_measured:
-            for quantity in ("mean", "standard deviation", *map(level_words, self._inquiry.levels)):
-                yield Figure(quantity, name, level, "", "value", None, feature=feature)
-            return
-        yield from spread_figures(feature, level, spread, self._failure)
-        histogram = self._histogram(name, level, cells)
+        column, cells = self._plan.numbers[name]
+        spread = self._spread(level, name, column.slack)
+        yield from column.figures(level, spread, self._failure)
+        histogram = self._histogram(name, level, cells) if spread.is_measured else None
         for at in self._inquiry.levels:
-            found = histogram.quantile(at)
-            low, high = found.on_distribution
-            yield Figure(level_words(at), name, level, "", "value", found.estimate, low, high, feature=feature)
+            found: tuple[float | None, float | None, float | None] = (None, None, None)
+            if histogram is not None:
+                quantile = histogram.quantile(at)
+                found = (cells.shown(quantile.estimate), *quantile.on_distribution)
+            yield Figure(level_words(at), name, level, "", "value", *found, feature=column.feature)
 
-    def _histogram(self, name: str, level: str, cells: Sequence[Predicate]) -> ColumnHistogram:
+    def _histogram(self, name: str, level: str, cells: ColumnCells) -> ColumnHistogram:
         layout, values = self._plan.layout.batch, self._estimates.values
-        own = [self._plan.layout.predicates[level, "cell", name, place] for place in range(len(cells))]
+        count = len(cells.predicates)
+        own = [self._plan.layout.predicates[level, "cell", name, place] for place in range(count)]
         places = {predicate: place for place, predicate in enumerate(layout)}
         part = replace(
             self._estimates,
             values=values[[places[each] for each in own]],
             confidence=1.0 - self._failure,
         )
-        (found,) = histograms_of(self._plan.schema, cells, part).columns
-        return found
+        return cells.histogram(self._plan.schema, part)
 
     def _missing(self, name: str) -> Figure:
         """What is known of the share of missing cells, over all groups."""
@@ -266,11 +263,11 @@ class _Reader:
         """The upper end of the share of rows that have the value that replaces missing cells, or share its cell."""
         levels = self._plan.groups.levels
         if name in self._plan.numbers:
-            feature, cells = self._plan.numbers[name]
-            assert feature.impute is not None, "a policy that imputes has a value"
-            at = self._place_of(feature)
-            counts = [sum(self._sums[level, "cell", name, place] for level in levels) for place in range(len(cells))]
-            return self._upper(counts, at)
+            _, cells = self._plan.numbers[name]
+            assert isinstance(cells, FeatureCells), "no label is replaced"
+            count = len(cells.predicates)
+            counts = [sum(self._sums[level, "cell", name, place] for level in levels) for place in range(count)]
+            return self._upper(counts, cells.place_of_imputed())
         division = next(each for each in self._plan.divisions if each.name == name)
         counts = [
             sum(self._sums[level, "level", name, place] for level in levels) for place in range(len(division.levels))
@@ -285,20 +282,6 @@ class _Reader:
         own = Count(counts[at], groups)
         rest = Count(sum(counts) - counts[at], groups * (len(counts) - 1))
         return interval_on_distribution(own, rest, self.noise, self._failure, self.most).upper
-
-    def _place_of(self, feature: RealFeature) -> int:
-        """The cell that holds the value that replaces missing cells, among the histogram's predicates."""
-        edges = self._inquiry.edges
-        cells = (
-            Cells.between(feature, edges[feature.name])
-            if feature.name in edges
-            else Cells.equal(feature, self._inquiry.cells)
-        )
-        value = stored(feature, float(feature.impute or 0.0))
-        if value in cells.points:
-            return cells.points.index(value)
-        place = next(at for at, bound in enumerate(cells.bounds[1:]) if value < bound)
-        return len(cells.points) + place
 
 
 def rows_figure(level: str, count: float, noise: CellNoise, failure: float, most: int) -> Figure:
@@ -331,18 +314,6 @@ def share_figure(
     found = interval_on_distribution(own, rest, noise, failure, most)
     estimate = min(max(own.value / total, 0.0), 1.0)
     return Figure(quantity, column, group, level, "share", estimate, found.lower, found.upper)
-
-
-def spread_figures(feature: RealFeature, group: str, spread: Spread, failure: float) -> Iterator[Figure]:
-    """The mean and the standard deviation in the column's units."""
-    span = feature.upper - feature.lower
-    interval = spread.mean_interval(failure)
-    low, high = (0.0, 1.0) if interval is None else interval
-    mean, low, high = (feature.lower + span * each for each in (spread.mean, low, high))
-    yield Figure("mean", feature.name, group, "", "value", mean, low, high, feature=feature)
-    least, most = (span * each for each in spread.deviation_interval(failure))
-    deviation = span * spread.variance**0.5
-    yield Figure("standard deviation", feature.name, group, "", "size", deviation, least, most, feature=feature)
 
 
 def level_words(level: float) -> str:

@@ -87,6 +87,12 @@ def check_columns(schema: Schema, names: Sequence[str]) -> None:
             raise ConfigurationError(f"column {name!r} is given twice: give it once")
 
 
+def divided_names(schema: Schema, names: Sequence[str | None]) -> list[str]:
+    """Those of the names that edges divide: numbers, and a label that is a number or a count."""
+    label = [label_name(schema)] if schema.label.coding.is_measured else []
+    return [name for name in (*(each.name for each in schema.numbers), *label) if name in names]
+
+
 def check_edges(edges: Edges, divided: Sequence[str]) -> None:
     """Raise ConfigurationError if there are edges of a column that is not divided into ranges."""
     for name in edges:
@@ -178,17 +184,27 @@ def _label_ranges(
     """As `ranges`, of a label in its units. Raises ConfigurationError for edges that do not ascend within bounds."""
     if edges is None:
         evenly = label.in_units(np.linspace(-1.0, 1.0, USUAL_RANGES + 1)[1:-1])
-        inner = sorted({float(f"{value:.4g}") for value in (np.ceil(evenly) if isinstance(label, Count) else evenly)})
+        found = sorted({float(f"{value:.4g}") for value in (np.ceil(evenly) if isinstance(label, Count) else evenly)})
+        inner = label_edges(label, found)
     else:
-        inner = [float(edge) for edge in edges]
-    lowest, highest = label.in_units(np.array([-1.0, 1.0])).tolist()
-    if not inner or any(high <= low for low, high in pairwise((lowest, *inner, highest))):
-        raise ConfigurationError(f"edges of {label.column!r} must ascend, between {lowest:g} and {highest:g}")
+        inner = label_edges(label, edges)
     words = [value_text(value) for value in inner]
     names = (f"below {words[0]}", *(f"{low} to below {high}" for low, high in pairwise(words)), f"{words[-1]} or more")
     ends: list[Predicate] = [LabelAtLeast(Fraction(value)) for value in inner]
     within = [And((low, Not(high))) for low, high in pairwise(ends)]
     return names, (Not(ends[0]), *within, ends[-1])
+
+
+def label_edges(label: Number | Count, edges: Sequence[Limit]) -> tuple[float, ...]:
+    """Edges of a label's ranges. Raises ConfigurationError unless they are numbers that ascend within its bounds."""
+    lowest, highest = label.in_units(np.array([-1.0, 1.0])).tolist()
+    try:
+        inner = tuple(float(edge) for edge in edges)
+    except ValueError as error:
+        raise ConfigurationError(f"edges of {label.column!r} are numbers: {error}") from error
+    if not inner or any(high <= low for low, high in pairwise((lowest, *inner, highest))):
+        raise ConfigurationError(f"edges of {label.column!r} must ascend, between {lowest:g} and {highest:g}")
+    return inner
 
 
 def met(first: Predicate, second: Predicate) -> Predicate:

@@ -41,6 +41,8 @@ class Spread:
     squares: float
     noise: CellNoise
     quantisation: float = 0.0
+    slack: float = SLACK
+    """At most so much is the asked square below z^2."""
 
     @property
     def is_measured(self) -> bool:
@@ -55,7 +57,7 @@ class Spread:
     @property
     def variance(self) -> float:
         """V, in [0, 1/4]; the square's slack is halved by its middle."""
-        found = (self.squares / self.count + SLACK / 2.0 - (2.0 * self.mean - 1.0) ** 2) / 4.0
+        found = (self.squares / self.count + self.slack / 2.0 - (2.0 * self.mean - 1.0) ** 2) / 4.0
         return min(max(found, 0.0), 0.25)
 
     def mean_interval(self, failure: float) -> Range | None:
@@ -76,7 +78,7 @@ class Spread:
         m, v = self.mean, self.variance
         sample = max(max(m, 1.0 - m) ** 2 * v - v * v, 0.0) / self.count
         reach = self._deviations(failure) * math.hypot(math.sqrt(sample), self._variance_noise())
-        slack = SLACK / 8.0 + self.quantisation
+        slack = self.slack / 8.0 + self.quantisation
         low, high = _within(v - reach - slack, v + reach + slack, 0.25)
         return math.sqrt(low), math.sqrt(high)
 

@@ -531,6 +531,18 @@ class LabelShare(google.protobuf.message.Message):
 Global___LabelShare: typing_extensions.TypeAlias = LabelShare
 
 @typing.final
+class LabelSquare(google.protobuf.message.Message):
+    """LabelSquare is t^2 of a label that is a number or a count: 1 at both bounds and 0 midway between them."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___LabelSquare: typing_extensions.TypeAlias = LabelSquare
+
+@typing.final
 class LabelExposure(google.protobuf.message.Message):
     """LabelExposure is what a count was counted over, divided by its upper bound."""
 
@@ -679,6 +691,7 @@ class PredicateNode(google.protobuf.message.Message):
     COUNT_GAIN_FIELD_NUMBER: builtins.int
     COUNT_DEVIANCE_FIELD_NUMBER: builtins.int
     COUNT_SHARE_FIELD_NUMBER: builtins.int
+    LABEL_SQUARE_FIELD_NUMBER: builtins.int
     constant: builtins.bool
     """1 or 0, whatever the record."""
     label_is_positive: builtins.bool
@@ -745,6 +758,10 @@ class PredicateNode(google.protobuf.message.Message):
     def count_share(self) -> Global___CountShare:
         """The share of a bound that a count has."""
 
+    @property
+    def label_square(self) -> Global___LabelSquare:
+        """The square of the coordinate of a label that is a number or a count."""
+
     def __init__(
         self,
         *,
@@ -767,10 +784,11 @@ class PredicateNode(google.protobuf.message.Message):
         count_gain: Global___CountGain | None = ...,
         count_deviance: Global___CountDeviance | None = ...,
         count_share: Global___CountShare | None = ...,
+        label_square: Global___LabelSquare | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["above", b"above", "all_of", b"all_of", "any_of", b"any_of", "at_least", b"at_least", "clipped", b"clipped", "complement", b"complement", "constant", b"constant", "count_deviance", b"count_deviance", "count_gain", b"count_gain", "count_share", b"count_share", "equals", b"equals", "flag", b"flag", "label_above", b"label_above", "label_at_least", b"label_at_least", "label_class", b"label_class", "label_exposure", b"label_exposure", "label_is_positive", b"label_is_positive", "label_share", b"label_share", "node", b"node", "non_negative", b"non_negative"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["above", b"above", "all_of", b"all_of", "any_of", b"any_of", "at_least", b"at_least", "clipped", b"clipped", "complement", b"complement", "constant", b"constant", "count_deviance", b"count_deviance", "count_gain", b"count_gain", "count_share", b"count_share", "equals", b"equals", "flag", b"flag", "label_above", b"label_above", "label_at_least", b"label_at_least", "label_class", b"label_class", "label_exposure", b"label_exposure", "label_is_positive", b"label_is_positive", "label_share", b"label_share", "node", b"node", "non_negative", b"non_negative"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["node", b"node"]) -> typing.Literal["constant", "label_is_positive", "flag", "equals", "at_least", "above", "non_negative", "clipped", "complement", "all_of", "any_of", "label_class", "label_at_least", "label_above", "label_share", "label_exposure", "count_gain", "count_deviance", "count_share"] | None: ...
+    def HasField(self, field_name: typing.Literal["above", b"above", "all_of", b"all_of", "any_of", b"any_of", "at_least", b"at_least", "clipped", b"clipped", "complement", b"complement", "constant", b"constant", "count_deviance", b"count_deviance", "count_gain", b"count_gain", "count_share", b"count_share", "equals", b"equals", "flag", b"flag", "label_above", b"label_above", "label_at_least", b"label_at_least", "label_class", b"label_class", "label_exposure", b"label_exposure", "label_is_positive", b"label_is_positive", "label_share", b"label_share", "label_square", b"label_square", "node", b"node", "non_negative", b"non_negative"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["above", b"above", "all_of", b"all_of", "any_of", b"any_of", "at_least", b"at_least", "clipped", b"clipped", "complement", b"complement", "constant", b"constant", "count_deviance", b"count_deviance", "count_gain", b"count_gain", "count_share", b"count_share", "equals", b"equals", "flag", b"flag", "label_above", b"label_above", "label_at_least", b"label_at_least", "label_class", b"label_class", "label_exposure", b"label_exposure", "label_is_positive", b"label_is_positive", "label_share", b"label_share", "label_square", b"label_square", "node", b"node", "non_negative", b"non_negative"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["node", b"node"]) -> typing.Literal["constant", "label_is_positive", "flag", "equals", "at_least", "above", "non_negative", "clipped", "complement", "all_of", "any_of", "label_class", "label_at_least", "label_above", "label_share", "label_exposure", "count_gain", "count_deviance", "count_share", "label_square"] | None: ...
 
 Global___PredicateNode: typing_extensions.TypeAlias = PredicateNode
 

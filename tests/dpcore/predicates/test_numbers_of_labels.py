@@ -1,6 +1,7 @@
 """Predicates about a label that is a number or a count: what they mean, how they are written, which exclude."""
 
 import itertools
+import math
 from dataclasses import replace
 from fractions import Fraction
 
@@ -10,7 +11,7 @@ import pytest
 from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.predicates.evaluation import check, values
-from dpcore.predicates.expressions import LabelAbove, LabelAtLeast, LabelShare, PredicateError, swap_label
+from dpcore.predicates.expressions import LabelAbove, LabelAtLeast, LabelShare, LabelSquare, PredicateError, swap_label
 from dpcore.predicates.frontend import true, x, y
 from dpcore.predicates.notation import parse, to_text
 from dpcore.records.features import Classes, Count, Label, Number, RealFeature
@@ -20,7 +21,17 @@ from dpcore.records.schema import Schema
 DOSE = Number(column="dose", lower=-2.0, upper=6.0)
 SCHEMA = Schema(name="s", label=DOSE, features=(RealFeature(name="age", lower=0.0, upper=100.0),), bias=False)
 COUNTS = replace(SCHEMA, label=Count(column="n", upper=8, exposure="t", exposure_lower=0.5, exposure_upper=2.0))
-TEXTS = ["y >= 2", "y > 2.5", "y < 1/3", "y <= -2", "(y >= 0) & (y < 4)", "y", '~y | (x["age"] >= 50)']
+TEXTS = [
+    "y >= 2",
+    "y > 2.5",
+    "y < 1/3",
+    "y <= -2",
+    "(y >= 0) & (y < 4)",
+    "y",
+    "y.square",
+    "~y.square & y",
+    '~y | (x["age"] >= 50)',
+]
 
 
 def held(cells: list[float]) -> Records:
@@ -47,6 +58,8 @@ def test_python_and_the_notation_mean_the_same():
     assert parse("y > 0.5") == (y > 0.5) == LabelAbove(Fraction(1, 2))
     assert parse("y < 30") == (y < 30) == ~(y >= 30)
     assert parse("y <= 30") == (y <= 30)
+    assert parse("y.square") == y.square == LabelSquare()
+    assert y.square != LabelShare()
     assert parse("y & true") == (LabelShare() & true)
 
 
@@ -68,6 +81,24 @@ def test_a_complement_of_the_place_is_one_minus_it_rounded_down():
     assert abs(at_full.sum(axis=1) - (1 << 30)).max() <= 1
 
 
+def test_the_square_is_that_of_the_coordinate_rounded_down_exactly():
+    """Against rational numbers, with the most fraction bits, up to the largest count."""
+    cells = [-2.0, -1.3, 0.0, 2.0, 3.7, 6.0]
+    stored = [Fraction(int(each), ONE) for each in held(cells).labels]
+    counts = [0, 1, 333_333, 500_000, 999_999, 1_000_000]
+    large = replace(SCHEMA, label=Count(column="n", upper=1_000_000))
+    records = Records(
+        np.zeros((6, 1), np.int32), np.array(counts, np.int32), np.ones(6, bool), coding=large.label.coding
+    )
+    of_counts = [Fraction(2 * each - 1_000_000, 1_000_000) for each in counts]
+    for bits in (0, 11, 30):
+        one = 1 << bits
+        for schema, rows, places in ((SCHEMA, held(cells), stored), (large, records, of_counts)):
+            found = values([y.square, ~y.square], schema, rows, bits)
+            expected = [[math.floor(one * t * t), math.floor(one * (1 - t * t))] for t in places]
+            assert found.tolist() == expected
+
+
 def test_ranges_of_labels_exclude_one_another():
     """A histogram of a label costs what one of a feature does, on any label and fraction bits."""
     edges = [-2, 0, 1, 3, 7]
@@ -87,6 +118,11 @@ def test_ranges_of_labels_exclude_one_another():
         (y == 1, SCHEMA, "is a number from -2 to 6: compare y with a number using >="),
         (y == "a", COUNTS, "is a count up to 8 over an exposure, 't': compare y with a number"),
         (y >= 1, replace(SCHEMA, label=Label(column="y", positive=("a",))), "has two classes: compare y with 1 or -1"),
+        (
+            y.square,
+            replace(SCHEMA, label=Label(column="y", positive=("a",))),
+            "has two classes: compare y with 1 or -1",
+        ),
         (LabelShare(), replace(SCHEMA, label=Classes(column="y", values=("a", "b"))), "and no sign or number"),
     ],
 )
