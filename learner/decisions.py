@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError, ModelError
 from dpcore.evaluation.options import Costs
 from dpcore.queries.gradient import class_weights_in_words
+from dpcore.records.weight import Weight
 
 if TYPE_CHECKING:
     from dpcore.evaluation.thresholds import LeastCost
@@ -90,9 +91,16 @@ def log_odds_offset(class_weights: Sequence[int], threshold: Threshold | None) -
     return offset - (log(class_weights[1] / class_weights[0]) if len(class_weights) == 2 else 0.0)
 
 
-def decision_sentences(class_weights: Sequence[int], names: Sequence[str], threshold: Threshold | None) -> list[str]:
-    """What to know of a model's scores, for people."""
+def decision_sentences(
+    class_weights: Sequence[int], names: Sequence[str], threshold: Threshold | None, weight: Weight | None = None
+) -> list[str]:
+    """What to know of a model's scores, for people. weight: by which the rows of its training counted."""
     found = []
+    if weight is not None:
+        found.append(
+            f"Trained on rows that count by the weight {weight.column!r}, from 0 to {weight.upper:g}. What is said of "
+            "its errors on a file of rows counts all of them alike."
+        )
     if class_weights:
         classes = " : ".join(map(repr, names))
         found.append(

@@ -130,13 +130,9 @@ class LearningFederation(InquiringFederation):
                 f"the model's schema {model.schema.name!r} is another one than the federation's "
                 f"{federation.schema.name!r}: evaluate it where its schema is shared"
             )
-        if asks_moments(model):
-            if options or adaptive is not None:
-                raise ConfigurationError(
-                    "an evaluation of numbers is one query for moments: give epsilon and delta alone"
-                )
-        else:
-            model.scoring.check_evaluation(chosen)
+        if asks_moments(model) and (options or adaptive is not None):
+            raise ConfigurationError("an evaluation of numbers is one query for moments: give epsilon and delta alone")
+        model.scoring.check_evaluation(chosen)
         if adaptive is not None and model.held_back is None:
             raise ConfigurationError(
                 "the model was trained on all rows, so nothing is claimed about new ones: leave adaptive out, or train "

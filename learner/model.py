@@ -358,8 +358,9 @@ class Model:
 
     @property
     def decision_sentences(self) -> list[str]:
-        """What to know of its scores: class weights, and a threshold for a stated cost."""
-        return decision_sentences(self.class_weights, self.classes if self.class_weights else (), self.threshold)
+        """What to know of its scores: weights of rows and of classes, and a threshold for a stated cost."""
+        names = self.classes if self.class_weights else ()
+        return decision_sentences(self.class_weights, names, self.threshold, self.schema.weight)
 
     def to_sklearn(
         self, *, classes: Literal["label", "signs"] = "label", unusable: "Unusable" = "refuse"

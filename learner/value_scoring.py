@@ -115,10 +115,10 @@ class ScoreOfValue(Scoring):
         self._refuse()
 
     def check_evaluation(self, options: "EvaluationOptions") -> None:
-        """The scale is that of log odds, and without a first release nobody knows where scores are."""
+        """Scale and costs are about classes, and without a first release nobody knows where scores are."""
         from dpcore.declared import first_changed  # noqa: PLC0415  (needed only here)
 
-        if odd := first_changed(options, ("scale",)):
+        if odd := first_changed(options, ("scale", "cost")):
             raise ConfigurationError(
                 f"{odd} is about scores of classes: leave it out for a label of {self.label.words}"
             )
@@ -168,6 +168,16 @@ class ScoreOfNumber(ScoreOfValue):
         "share = (score + 1) / 2; linear: prediction = at_minus_one + share * (at_one - at_minus_one); logarithm: "
         "prediction = at_minus_one * (at_one / at_minus_one) ** share"
     )
+
+    def check_evaluation(self, options: "EvaluationOptions") -> None:
+        """Moments have no bins, costs or confidence."""
+        from dpcore.declared import declarations, first_changed  # noqa: PLC0415  (needed only here)
+        from dpcore.evaluation.options import EvaluationOptions  # noqa: PLC0415  (slow to import)
+
+        if odd := first_changed(options, [field.name for field in declarations(EvaluationOptions)]):
+            raise ConfigurationError(
+                f"an evaluation of numbers is one query for moments, without bins, costs or confidence: leave {odd} out"
+            )
 
     def evaluate(self, model: "Model", oracle: Any, options: "EvaluationOptions", *, unseen: bool | None = None) -> Any:
         """R^2, by one release of moments."""

@@ -328,7 +328,8 @@ CATALOGUE: dict[Code, Entry] = {
     Code.SCHEMA_MISMATCH: Entry(
         _S.FAILED_PRECONDITION,
         "The party's schema differs from the query's.",
-        "Agree on one schema file; `rado party check` shows which field differs.",
+        "Agree on one schema file, and of several labels ask about one that it has; `rado party check` shows which "
+        "field differs.",
         6,
     ),
     Code.PLAN_INFEASIBLE: Entry(

@@ -40,6 +40,7 @@ CERTAIN = 3.0
 """A class whose rows are fewer than so many standard deviations of the noise on their number may have none."""
 
 _NUMBER = re.compile(r"\d{1,9}(\.\d{1,9})?")
+_NUMBER_IN_WORDS = "a number above 0 in plain digits, at most 9 before and 9 after the point"
 
 Given = str | Mapping[str, Any] | None
 """`BALANCED`, or weights by class: as a text such as "positive=5", or as a mapping. Classes without one weigh 1."""
@@ -60,8 +61,8 @@ def class_names(label: Target) -> tuple[tuple[str, ...], ...]:
 def checked_weights(given: Given, label: Target) -> tuple[int, ...] | None:
     """Whole numbers for the classes, none if all are alike; None for balanced ones, which need counts.
 
-    Raises ConfigurationError if a class is unknown, a weight is no number above 0, or they differ by a factor above
-    `LARGEST_CLASS_WEIGHT`.
+    Raises ConfigurationError if a class is unknown or named twice, a weight is no number above 0, or they differ by a
+    factor above `LARGEST_CLASS_WEIGHT`.
     """
     if given is None:
         return ()
@@ -69,14 +70,19 @@ def checked_weights(given: Given, label: Target) -> tuple[int, ...] | None:
     if isinstance(given, str) and given.strip() == BALANCED:
         return None
     weights = [Fraction(1)] * len(names)
+    named: dict[int, str] = {}
     for name, text in _pairs(given):
         places = [place for place, known in enumerate(names) if name in known]
         if not places:
             known = [called for each in names for called in each]
             raise ConfigurationError(f"class_weight names {name!r}, which is no class; {nearest(name, known)}")
         if not _NUMBER.fullmatch(text) or not (weight := Fraction(text)):
-            raise ConfigurationError(f"class_weight of {name!r} is {text!r}: give a number above 0, such as {name}=5")
-        weights[places[0]] = weight
+            raise ConfigurationError(f"class_weight of {name!r} is {text!r}: give {_NUMBER_IN_WORDS}, such as {name}=5")
+        if places[0] in named:
+            raise ConfigurationError(
+                f"class_weight names one class twice, as {named[places[0]]!r} and {name!r}: give each class one weight"
+            )
+        named[places[0]], weights[places[0]] = name, weight
     return whole_weights(weights)
 
 

@@ -52,12 +52,23 @@ class MeasuredEvaluation:
     r2_high: float
     """For the noise alone, two standard deviations to either side; sampling is not in it."""
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether the label varies by more than the noise may add to the error. R^2 divides by the variance."""
+        return self.variance > 2.0 * self.squared_error_deviation
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)
 
     def sentences(self) -> list[str]:
         """For people."""
+        if not self.is_measured:
+            hidden = (
+                f"R^2 is not measured on {self.rows} rows: the noise on the squared error is as large as the label's "
+                "variance. More epsilon helps, unless the label is nearly the same in all rows"
+            )
+            return [hidden]
         return [
             f"R^2 {self.r2:.4f} on {self.rows} rows; for the noise alone from {self.r2_low:.4f} to {self.r2_high:.4f}",
             f"root of the mean squared error {max(self.squared_error, 0.0) ** 0.5:.4g}, of a label in [-1, 1]",

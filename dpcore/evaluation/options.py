@@ -32,11 +32,13 @@ class Costs:
     def parse(cls, text: str) -> "Costs":
         """From "false-negative=5:false-positive=1"; a cost that is left out is 1. Raises ConfigurationError."""
         found: dict[str, Fraction] = {}
-        for part in text.split(":"):
+        # Python callers may give anything.
+        for part in text.split(":") if isinstance(text, str) else ("",):
             match = _COSTS.fullmatch(part.strip())
             if match is None or match[1] in found:
                 raise ConfigurationError(
-                    f"the cost is {text!r}: write {FALSE_NEGATIVE}=5:{FALSE_POSITIVE}=1, with numbers above 0"
+                    f"the cost is {text!r}: write {FALSE_NEGATIVE}=5:{FALSE_POSITIVE}=1, each once, with numbers above "
+                    "0 in plain digits, at most 9 before and 9 after the point"
                 )
             found[match[1]] = Fraction(match[2])
         return cls(found.get(FALSE_NEGATIVE, Fraction(1)), found.get(FALSE_POSITIVE, Fraction(1)))

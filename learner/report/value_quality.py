@@ -107,8 +107,10 @@ def _span(bounded: Bounded | None) -> tuple[str, str]:
 
 
 def _of_moments(figures: MeasuredEvaluation, about: tuple[str, ...]) -> Quality:
+    r2 = (_share(figures.r2), f"{_share(figures.r2_low)} to {_share(figures.r2_high)}")
+    found = r2 if figures.is_measured else (NOT_MEASURED, "")
     rows = (
-        ("R^2", _share(figures.r2), f"{_share(figures.r2_low)} to {_share(figures.r2_high)}"),
+        ("R^2", *found),
         ("Root of the mean squared error, of a label in [-1, 1]", _figure(max(figures.squared_error, 0.0) ** 0.5), ""),
     )
     note = (
@@ -117,7 +119,8 @@ def _of_moments(figures: MeasuredEvaluation, about: tuple[str, ...]) -> Quality:
         "not in it. Records longer than the clipping norm count as shortened."
     )
     table = Table("Quality on the parties' rows", ("Measure", "Estimate", "For the noise"), rows, note)
-    return Quality(f"R^2 is about {_share(figures.r2)}", about, (table,), ())
+    said = f"R^2 is about {found[0]}" if figures.is_measured else f"R^2 is {NOT_MEASURED}"
+    return Quality(said, about, (table,), ())
 
 
 def _of_values(model: Model, figures: MeasuredValues, about: tuple[str, ...], where: str) -> Quality:

@@ -11,6 +11,7 @@ import pytest
 from dpcore.errors import ConfigurationError, ModelError
 from dpcore.evaluation.evaluation import evaluate
 from dpcore.evaluation.options import Costs, EvaluationOptions
+from dpcore.records.weight import Weight
 from learner.decisions import Threshold, log_odds_offset
 from learner.model import Model, predict
 from learner.uncertainty import why_no_probability
@@ -58,6 +59,9 @@ def test_a_weighted_model_finds_more_and_says_what_its_scores_are(plain, weighte
     assert said.startswith("Trained with class weights 1 : 10 ('well' : 'sick')")
     assert said in weighted.summary()
     assert weighted.to_original_units()["decision_in_words"] == [said]
+    by_row = replace(weighted, schema=replace(weighted.schema, weight=Weight(column="w", upper=5.0)))
+    assert by_row.decision_sentences[0].startswith("Trained on rows that count by the weight 'w', from 0 to 5.")
+    assert by_row.to_original_units()["decision_in_words"][0] == by_row.decision_sentences[0]
     assert "no probabilities" in (why_no_probability(weighted) or "")
     weighted.save(tmp_path / "model.json")
     assert Model.load(tmp_path / "model.json").class_weights == (1, 10)

@@ -192,6 +192,7 @@ def test_what_needs_classes_refuses_a_time(model, tmp_path, capsys):
     options = ("--config", "none.toml", "--epsilon", "1", "--format", "json")
     for asked, says in (
         (("--scale", "2"), "--scale is about scores of classes"),
+        (("--cost", "false-negative=5"), "--cost is about scores of classes"),
         (("--edges-part", "0"), "give an edges_part above 0"),
         (("--calibrated", str(tmp_path / "better.json")), "without probabilities: leave --calibrated out"),
     ):

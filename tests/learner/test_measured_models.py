@@ -1,6 +1,7 @@
 """Models of numbers and counts: training by a release and by queries, their files, predictions in units, errors."""
 
 import csv
+import json
 from fractions import Fraction
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from dpcore.errors import ConfigurationError, DataError, ModelError, SchemaError
 from dpcore.estimators.least_squares import LeastSquares
 from dpcore.estimators.private_newton import PrivateNewton
-from dpcore.evaluation.measured_evaluation import evaluate_numbers
+from dpcore.evaluation.measured_evaluation import MeasuredEvaluation, evaluate_numbers
 from dpcore.numbers.fixed_point import ONE
 from dpcore.records.coding import OFFSET_BITS
 from dpcore.records.encoding import store
@@ -21,6 +22,7 @@ from learner.federation import Federation
 from learner.measured_models import measured_errors
 from learner.model import Model, predict
 from learner.training import AskedTraining, check_learns, model_of_answers
+from radofed.cli.entry_point import run
 from radofed.cli.learner.prediction_files import values_csv
 from tests.federation.learner import Memory, World
 from wire.request_fields import TrainOptions
@@ -129,6 +131,29 @@ def test_an_evaluation_is_one_query_for_moments(learner_key, wage_model):
     assert found.r2 == pytest.approx(1 - exact / t.var(), abs=0.1)
     assert found.to_dict()["rows"] == sum(ROWS.values())
     assert "R^2" in found.sentences()[0]
+
+
+def test_r2_of_a_label_that_does_not_vary_is_not_measured():
+    """It was a ratio of noises, such as -1e300."""
+    constant = MeasuredEvaluation(500, -0.001, 0.001, 0.0015, 1.7, -1.0, 1.0)
+    varied = MeasuredEvaluation(500, 0.1, 0.001, 0.5, 0.8, 0.7, 0.9)
+    assert [found.is_measured for found in (constant, varied)] == [False, True]
+    assert constant.sentences()[0].startswith("R^2 is not measured on 500 rows")
+    assert "-1.0" not in "".join(constant.sentences())
+
+
+def test_an_evaluation_of_a_number_refuses_options_that_its_one_query_ignores(wage_model, tmp_path, capsys):
+    """They were ignored, and the query was charged."""
+    wage_model.save(file := tmp_path / "model.json")
+    for flag, value, says in (
+        ("--cost", "false-negative=5:false-positive=1", "leave --cost out"),
+        ("--bins", "6", "leave --bins out"),
+        ("--confidence", "0.9", "leave --confidence out"),
+        ("--adaptive", "3", "leave --adaptive out"),
+    ):
+        asked = ["learner", "evaluate", str(file), "--config", "none.toml", "--epsilon", "1", "--delta", "1e-6"]
+        assert run([*asked, flag, value, "--format", "json"]) == 4
+        assert says in json.loads(capsys.readouterr().out)["error"]["message"]
 
 
 def table(path: Path, rows: list[list[object]]) -> Path:

@@ -253,9 +253,11 @@ def _check_evaluated(model: "Model", options: EvaluateOptions) -> None:
     if options.calibrated is not None and not model.scoring.has_classes:
         label = model.schema.label
         raise ConfigurationError(f"{label.column!r} is {label.words}, without probabilities: leave --calibrated out")
+    model.scoring.check_evaluation(options)
     if not asks_moments(model):
-        model.scoring.check_evaluation(options)
         return
+    if options.adaptive is not None:
+        raise ConfigurationError("an evaluation of numbers is one query for moments of all rows: leave --adaptive out")
     if options.would_accept:
         raise ConfigurationError(
             "an evaluation of numbers is one query for moments: ask `rado learner query --would-accept` about that"
@@ -273,7 +275,13 @@ def _evaluated_numbers(file: Path, model: "Model", oracle: "BudgetedOracle") -> 
     found = evaluate_numbers(model.theta, oracle, model.feature_map)
     statement = oracle.statement()
     data = {"model": file, "model_digest": model.digest, **found.to_dict(), "privacy": statement.to_dict()}
-    return Result(data, in_lines([*found.sentences(), *statement.short_sentences()]))
+    lines, weight = found.sentences(), model.schema.weight
+    if weight is not None:
+        lines.append(
+            f"Rows count by the weight {weight.column!r}: {amount(found.rows, 'row')} of the largest weight count as "
+            "much as all rows do."
+        )
+    return Result(data, in_lines([*lines, *statement.short_sentences()]))
 
 
 def _evaluation_questions(

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpcore.accounting.cohorts import Cohorts
+from dpcore.accounting.noise_shares import gradient_squared
 from dpcore.accounting.protection import Setting
 from dpcore.errors import PlanError, SchemaError
 from dpcore.queries.class_gradient import ClassGradientQuery
@@ -22,7 +24,7 @@ from dpcore.records.clipping import Clip
 from dpcore.records.coding import NUMBER, SIGNS, class_codes
 from dpcore.records.computation import Computation
 from dpcore.records.records import Records, weighted_sums
-from dpcore.records.weight import FULL_WEIGHT
+from dpcore.records.weight import FULL_WEIGHT, weighted_squared
 
 D, BITS, SHARE = 3, 8, 1 << 20
 CLIP = Clip(Fraction(3, 2), bias=True)
@@ -37,11 +39,21 @@ KINDS = {
         ClassGradientQuery("logistic", THETA * 3, Fraction(1, 2), SHARE, None, 3, weighted=True),
         class_codes(3),
     ),
+    "gradient with class weights": (
+        GradientQuery("logistic", THETA, Fraction(1, 2), SHARE, weighted=True, class_weights=(1, 7)),
+        SIGNS,
+    ),
+    "gradient of weighted classes": (
+        ClassGradientQuery(
+            "logistic", THETA * 3, Fraction(1, 2), SHARE, None, 3, weighted=True, class_weights=(2, 1, 7)
+        ),
+        class_codes(3),
+    ),
     "gradient of a number": (NumberGradientQuery("squared", THETA, Fraction(1, 2), SHARE, weighted=True), NUMBER),
 }
 
 
-FIRST = ("moments", "of a number", "gradient")
+FIRST = ("moments", "of a number", "gradient", "gradient with class weights")
 ALL = [*FIRST, *(pytest.param(name, marks=pytest.mark.more) for name in KINDS if name not in FIRST)]
 
 
@@ -107,6 +119,29 @@ def test_a_weight_counts_as_so_many_equal_rows(name):
     places = np.repeat(np.arange(len(times)), times)
     repeated = Records(held.features[places], held.labels[places], held.usable[places], coding=coding)
     assert summed(kind, held).tolist() == [total // 4 for total in kind.sums(repeated, BITS).tolist()]
+
+
+@pytest.mark.parametrize("name", ["gradient with class weights", "gradient of weighted classes"])
+def test_the_sensitivity_has_the_factor_of_both_weights(name):
+    """Class weights lengthen a record's integers by max k, weights of rows add the rounding of a party's sum.
+
+    Some record exceeds the bound that lacks max k, and would exceed the whole one if its weight were twice the bound of
+    weights. The noise of the cohort that answers changes none of it.
+    """
+    kind, coding = KINDS[name]
+    setting, largest = Setting(D, BITS, 2), max(kind.class_weights)
+    clipped = gradient_squared(kind.clip, BITS, kind.weight_bits)
+    for asked in (kind, kind.following(Cohorts(3, 2, 5))):
+        found = asked.protection(setting)
+        assert found.squared == weighted_squared(clipped * largest**2, kind.length(D))
+        assert found.squared_alone == weighted_squared(clipped * largest**2 // 4, kind.length(D))
+    without = replace(kind, class_weights=()).protection(setting).squared
+    farthest = 0
+    for seed in range(60):
+        first, second = (records(coding, 2 * seed + i, [FULL_WEIGHT], extreme=True) for i in (0, 1))
+        moved = (summed(kind, first) - summed(kind, second)).astype(object)
+        farthest = max(farthest, sum(moved**2))
+    assert without < farthest <= found.squared < 4 * farthest
 
 
 def test_the_moments_are_of_as_many_rows_as_the_weights_add_up_to():
