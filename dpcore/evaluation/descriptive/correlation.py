@@ -4,8 +4,10 @@ Of coordinates in [-1, 1], with noisy sums of products P and of values S over n 
 r_jk = C_jk / sqrt(C_jj C_kk).
 
 No record is clipped: the norm bound is that of the longest. The square of a boolean, and of a label of two classes, is
-1 in each row, and needs no answer. A label that is a number or a count is a coordinate too: its moments have the sums
-of label times record, and of the label's square, with their own noise.
+1 in each row, and needs no answer.
+
+A label that is a number or a count is a coordinate too: its moments have the sums of label times record, and of the
+label's square, with their own noise.
 
 The interval of r is by its linear part:
 
