@@ -61,6 +61,7 @@ from learner.inquiring import Inquiring
 from learner.learning import LearningFederation
 from learner.named_estimates import Asked, NamedEstimates
 from learner.planning import Plan
+from learner.release import moments_of
 from learner.requests import GradientRequest, MomentsRequest, Request, StatisticRequest, Terms
 from radobase.keywords import check_keywords, knows_keywords
 from radobase.presentation.notebook import fragment
@@ -633,10 +634,8 @@ class BudgetedOracle(Inquiring):
         self._check_not_pure("moments")
         request = MomentsRequest(self.schema, **{**self._options(part), **options})
         answer = self._answer(self._plan(request), part)
-        kind, bits = _kind(answer.query, expected), answer.query.encoding.fraction_bits
-        rows = sum(answer.party_rows.values())
-        parties, about = len(answer.party_rows), answer.query.held_back
-        found = kind.moments(answer.integers, bits, rows=rows, parties=parties, held_back=about)
+        _kind(answer.query, expected)
+        found = moments_of(answer)
         self._weights = found.rows
         return found
 

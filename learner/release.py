@@ -16,11 +16,12 @@ import hashlib
 import json
 import shutil
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,38 @@ FORMAT = "radofed-release"
 FORMAT_VERSION = 1
 _DOMAIN = b"rado.v1/release\0"
 _JSON = "release.json"
+
+
+class OpenedTotal(Protocol):
+    """What moments are decoded from: a release, or an answer of a simulation."""
+
+    @property
+    def query(self) -> Query:
+        """The query that was sent."""
+        ...
+
+    @property
+    def integers(self) -> NDArray[np.int64]:
+        """The total, in the kind's shape and units."""
+        ...
+
+    @property
+    def party_rows(self) -> Mapping[str, int]:
+        """Rows of each party of the cohort."""
+        ...
+
+
+def moments_of(answer: OpenedTotal) -> Any:
+    """The moments of an answer to a query for them, in the form of its kind."""
+    kind = answer.query.kind
+    assert isinstance(kind, MomentsQuery), "the query is for moments"
+    return kind.moments(
+        answer.integers,
+        answer.query.encoding.fraction_bits,
+        rows=sum(answer.party_rows.values()),
+        parties=len(answer.party_rows),
+        held_back=answer.query.held_back,
+    )
 
 
 class ReleaseError(ConfigurationError):
@@ -169,9 +202,8 @@ class Release:
             raise ReleaseError(
                 f"this is a release of {self.contents}; give one of moments, or choose another estimator"
             )
-        bits = self.query.encoding.fraction_bits
-        parties, part = len(self.acceptances), self.query.held_back
-        return kind.moments(self.integers, bits, rows=self.cohort_rows, parties=parties, held_back=part)
+        found: Moments = moments_of(self)
+        return found
 
     @property
     def _rados_query(self) -> RadosQuery:

@@ -16,14 +16,14 @@ from dpcore.declared import values_of
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.moments_discriminant import synthetic_rados as draw_synthetic
 from dpcore.numbers.processors import one_blas_thread
-from dpcore.rados.distribution import ClassMoments
+from dpcore.rados.distribution import ClassMoments, NumberMoments
 from dpcore.records.features import several_classes, two_classes
 from dpcore.records.held_back import Part
 from dpcore.records.schema import Schema
 from learner.epoch_releases import EpochReleases
 from learner.estimators import COUNT_WEIGHTS, FROM_RELEASES, class_of, make_estimator, refused_by_name
 from learner.model import Model
-from learner.release import Release
+from learner.release import Release, moments_of
 from learner.requests import check_unweighted
 from learner.uncertainty import MOST_COORDINATES
 from learner.warm_start import epochs_of, load_start, started
@@ -32,7 +32,6 @@ from wire.query import Query
 from wire.request_fields import AskedTerms, TrainOptions
 
 if TYPE_CHECKING:
-    from dpcore.rados.distribution import NumberMoments
     from learner.federation import Answer, BudgetedOracle, Federation
 
 CERTAIN = 3.0
@@ -179,27 +178,54 @@ def model_of_answers(
 
 
 def warning_of(estimator: Any, answers: "Sequence[Answer] | Sample") -> str | None:
-    """What to know of a model: the estimator's own warning, and classes of the label that the noise hides.
+    """What to know of a model: the estimator's own warning, and what of the label the noise hides.
 
     answers: what it was trained on, asked or released.
     """
     found = [warning] if (warning := getattr(estimator, "warning_", None)) else []
-    sums = [answers] if isinstance(answers, Sample) else [one for one in answers if isinstance(one, Sample)]
-    first = next((one for one in sums if one.query.kind.learned_as == "moments"), None)
-    if first is not None and isinstance(moments := first.moments, ClassMoments):
-        label = several_classes(first.schema.label, "a sum for each class")
-        width = CERTAIN * moments.sum_noise
-        hidden = [
-            f"{name!r} at most about {math.ceil(max(size, 0.0) + width)}"
-            for name, size in zip(label.values, moments.class_sums[:, -1].tolist(), strict=True)
-            if size < max(1.0, width)
-        ]
-        if hidden:
-            found.append(
-                f"the noise hides how many of {moments.rows} rows some classes have, and whether they have any: "
-                f"{', '.join(hidden)}. The model says little about them"
-            )
+    moments = _first_moments(answers)
+    if moments is not None:
+        found += filter(None, [_hidden_classes(*moments), _hidden_variance(*moments)])
     return "; ".join(found) or None
+
+
+def _first_moments(answers: "Sequence[Answer] | Sample") -> tuple[Schema, Any] | None:
+    """The first moments that were asked for or released, and their schema."""
+    for one in [answers] if isinstance(answers, Sample) else answers:
+        if one.query.kind.learned_as == "moments":
+            return one.query.schema, one.moments if isinstance(one, Sample) else moments_of(one)
+    return None
+
+
+def _hidden_classes(schema: Schema, moments: Any) -> str | None:
+    """Which classes of several may have no rows."""
+    if not isinstance(moments, ClassMoments):
+        return None
+    label = several_classes(schema.label, "a sum for each class")
+    width = CERTAIN * moments.sum_noise
+    hidden = [
+        f"{name!r} at most about {math.ceil(max(size, 0.0) + width)}"
+        for name, size in zip(label.values, moments.class_sums[:, -1].tolist(), strict=True)
+        if size < max(1.0, width)
+    ]
+    if not hidden:
+        return None
+    return (
+        f"the noise hides how many of {moments.rows} rows some classes have, and whether they have any: "
+        f"{', '.join(hidden)}. The model says little about them"
+    )
+
+
+def _hidden_variance(schema: Schema, moments: Any) -> str | None:
+    """Whether a number or a count may be the same in all rows."""
+    if not (isinstance(moments, NumberMoments) and schema.label.coding.is_measured and schema.bias):
+        return None
+    if moments.shows_variance:
+        return None
+    return (
+        f"the noise hides whether {schema.label.column!r} varies, so the model's weights may be nothing but noise: "
+        "check that it is not the same in all rows, or ask with a larger epsilon"
+    )
 
 
 def digest_of(oracle: "BudgetedOracle") -> bytes:

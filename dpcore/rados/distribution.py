@@ -8,6 +8,11 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError, DataError, ShapeError
 from dpcore.numbers.fixed_point import Matrix, Vector
 
+_CERTAIN = 3.0
+"""What is fewer standard deviations of its noise may be nothing."""
+_LEAST_VARIANCE = 1e-12
+"""Of t: what rounding leaves of a label that does not vary."""
+
 
 @dataclass(frozen=True)
 class CentralCount:
@@ -152,6 +157,19 @@ class NumberMoments:
         object.__setattr__(self, "label_sum", shared.edge_sum)
         for name in ("product_sum", "product_noise"):
             object.__setattr__(self, name, getattr(shared, name))
+
+    @property
+    def shows_variance(self) -> bool:
+        """Whether the label's variance is above the noise on it, if there is a bias.
+
+        A label that does not vary, or weights of rows that are all 0, give weights of a model that are noise.
+        """
+        counted = float(self.product_sum[-1, -1])
+        if not counted > _CERTAIN * float(self.product_noise[-1, -1]):
+            return False
+        mean = float(self.label_sum[-1]) / counted
+        noise = np.hypot(self.square_noise, 2.0 * mean * self.sum_noise)
+        return bool(self.square_sum - mean**2 * counted > max(_CERTAIN * noise, _LEAST_VARIANCE * counted))
 
     @property
     def d(self) -> int:
