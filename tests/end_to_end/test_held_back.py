@@ -182,10 +182,12 @@ def test_a_model_is_evaluated_on_the_rows_that_it_was_not_trained_on(federation,
     printed = capsys.readouterr().out
     assert f"{better}: the model that calls rows positive above" in printed
     assert "threshold" in printed
-    assert json.loads(better.read_text())["threshold"]["costs"] == {"false_negative": "5", "false_positive": "1"}
+    threshold = json.loads(better.read_text())["threshold"]
+    assert threshold["costs"] == {"false_negative": "5", "false_positive": "1"}
     data = str(federation.directory("a") / "data.csv")
     called = [rado("learner", "predict", str(each), data)["data"]["positive"] for each in (model, better)]
-    assert called[0] != called[1]
+    # Which threshold it is depends on the noise; below 0 more rows are called positive.
+    assert np.sign(called[1] - called[0]) in (0, -np.sign(threshold["score"]))
     assert "the usable rows that the parties hold back" in printed
     assert "on new rows of the same kind" in printed
     assert "drawn as these were" in printed
