@@ -75,7 +75,8 @@ def test_another_epoch_costs_the_larger_of_both_and_the_same_rows_the_sum(memory
         summed = trained(memory, tmp_path, start_from=saved(), epoch=epoch)
         for name in said:
             assert getattr(summed.statement, name) == pytest.approx(getattr(alone, name) + getattr(before, name))
-            assert getattr(summed.statement, name) >= getattr(alone, name) + getattr(before, name)
+            # Shares are whole numbers of a unit that follows from the clip, so two trainings differ by one in 10^8.
+            assert getattr(summed.statement, name) > (getattr(alone, name) + getattr(before, name)) * (1 - 1e-6)
         assert summed.statement.assumptions[0] == IN_SEQUENCE
         assert summed.epochs == ((OCTOBER,) if epoch else ())
     # A model that does not say which rows it is of may be of any.
