@@ -595,7 +595,9 @@ class CountGain(google.protobuf.message.Message):
     most: builtins.int
     """From 1 to the label's upper bound."""
     @property
-    def form(self) -> Global___AffineForm: ...
+    def form(self) -> Global___AffineForm:
+        """The score of a record, before it is clipped."""
+
     @property
     def centre(self) -> Global___Rational:
         """Logarithm of the rate, from -64 to 64."""
