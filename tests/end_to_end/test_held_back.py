@@ -24,6 +24,8 @@ from tests.end_to_end.test_main_job import SCHEMA, table
 from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.more
+
 ROWS = {"a": 900, "b": 1300, "c": 700}
 ALLOWING = PolicyChoices(designs=("statistic", "gradient", "moments", "gaussian"), epsilon="300", delta="1e-3")
 SHARE = Fraction(1, 5)

@@ -12,6 +12,8 @@ from tests.end_to_end.test_faults import SCHEMA, table
 from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.more
+
 ALLOWING = PolicyChoices(designs=("statistic",), epsilon="20", delta="1e-4")
 ROWS = {"a": 400, "b": 300, "c": 500}
 

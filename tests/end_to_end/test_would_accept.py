@@ -12,6 +12,8 @@ from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import wait_until
 from wire.errors import CATALOGUE, Code
 
+pytestmark = pytest.mark.more
+
 ROWS = dict.fromkeys("abc", 3000)
 STALE = dict.fromkeys(ROWS, 100)
 ALLOWING = PolicyChoices(designs=("statistic", "moments", "gradient"), epsilon="4", delta="1e-3")

@@ -19,6 +19,8 @@ from radofed.cli.entry_point import run
 from tests.federation.learner import SCHEMA, Memory, World, patients
 from tests.learner.test_models import STATEMENT
 
+pytestmark = pytest.mark.more
+
 ROWS = {"ada": 8000, "bo": 9000, "cy": 7000}
 THETA = np.array([1.0, 1.0, -1.0])
 SHARE = Fraction(1, 4)

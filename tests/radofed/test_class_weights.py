@@ -8,6 +8,8 @@ from radofed import simulate
 from radofed.cli.entry_point import run
 from tests.learner.test_decisions import frame
 
+pytestmark = pytest.mark.more
+
 
 def test_a_simulation_finds_more_of_a_rare_label_with_class_weights():
     options = {"label": "ill", "positive": "sick", "parties": 2, "folds": 2, "workers": 0, "epsilon": 10, "rounds": 4}

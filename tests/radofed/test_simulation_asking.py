@@ -24,6 +24,8 @@ from radofed.simulation.oracles import Budget, SimulatedSource
 from radofed.simulation.workers import LocalHosts, SimulationError
 from tests.radofed.simulation_world import ROWS, SCHEMA, figures, made_up, simulate
 
+pytestmark = pytest.mark.more
+
 STEPS = range(-150, 150, 5)
 LADDER = tuple(AtLeast("x0", Fraction(step, 100)) for step in STEPS)
 HALF = Fraction(1, 2)

@@ -13,6 +13,8 @@ from dpcore.records.schema import Schema
 from radofed.simulation.entry import simulate
 from radofed.simulation.oracles import simulated_federation
 
+pytestmark = pytest.mark.more
+
 MEANS = {"ant": (0.5, 0.1), "bee": (-0.5, 0.3), "cow": (0.0, -0.5)}
 
 

@@ -6,6 +6,8 @@ import pytest
 from dpcore.errors import ConfigurationError, DataError
 from radofed.simulation.entry import simulate
 
+pytestmark = pytest.mark.more
+
 ROWS = 3_000
 
 

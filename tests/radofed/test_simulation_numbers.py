@@ -16,6 +16,8 @@ from radofed.cli.entry_point import run
 from radofed.simulation.entry import simulate
 from radofed.simulation.oracles import simulated_federation
 
+pytestmark = pytest.mark.more
+
 ROWS = 4000
 
 

@@ -15,6 +15,8 @@ from radofed.planning.made_up import made_up_schema
 from radofed.simulation.run import _folds, _parts
 from radofed.simulation.table import Partition, read_table
 
+pytestmark = pytest.mark.more
+
 PERSONS, ROWS = 300, 900
 OPTIONS = {"label": "ill", "positive": "1", "parties": 3, "folds": 3, "workers": 0}
 
