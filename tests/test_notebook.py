@@ -82,7 +82,7 @@ def test_the_curves_are_stored_with_what_they_print():
         assert_stored("curves", printed)
     assert names["errors"]["additive"][-1] < names["errors"]["newton"][-1]
     assert [shape.title for shape in names["shapes"].ranked[:2]] == ["age", "dose"]
-    assert (names["theirs"] == names["ours"]).all()
+    assert names["differ"] == 0
 
 
 @pytest.mark.more
@@ -107,7 +107,8 @@ def test_the_survival_study_is_stored_with_what_it_prints():
     with run("survival-study") as (names, printed):
         assert_stored("survival-study", printed)
     true = names["TRUE"]["treatment"]
-    assert names["crude"].upper < 0.65 < names["low"] + 0.05 < true < names["high"]
+    assert names["crude"].upper < 0.65 < names["low"] + 0.05
+    assert names["low"] < true < names["high"]
     assert names["curves"].one("log-rank").p_value < 1e-4
     # Curves of the pooled rows are within the intervals, but for one in twenty.
     outside = compared = 0

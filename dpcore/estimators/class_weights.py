@@ -110,7 +110,13 @@ def whole_weights(weights: Sequence[Fraction]) -> tuple[int, ...]:
     common = lcm(*(weight.denominator for weight in weights))
     whole = [int(weight * common) for weight in weights]
     if max(whole) // gcd(*whole) > LARGEST_CLASS_WEIGHT:
-        whole = [round(LARGEST_CLASS_WEIGHT * weight / max(weights)) for weight in weights]
+        shares = [weight / max(weights) for weight in weights]
+        whole = min(
+            ([round(most * share) for share in shares] for most in range(1, LARGEST_CLASS_WEIGHT + 1)),
+            key=lambda found: max(
+                abs(each / (share * max(found)) - 1) for each, share in zip(found, shares, strict=True)
+            ),
+        )
     if min(whole) < 1:
         raise ConfigurationError(
             f"class weights differ by a factor of {float(max(weights) / min(weights)):.4g}: give weights that differ "

@@ -20,7 +20,7 @@ from dpcore.queries.kind import QueryKind, QueryLimits, check_counted_once, scop
 from dpcore.records.clipping import Basis
 from dpcore.records.computation import Computation
 from dpcore.records.losses import LOSSES, STEP_BITS, WEIGHT_BITS, LossName, check_loss, clip_squared, weight_table
-from dpcore.records.persons import PersonRows, Persons, bits_of, factor_of
+from dpcore.records.persons import PERSON_WEIGHT, PersonRows, Persons, bits_of, factor_of
 from dpcore.records.records import BLOCK_ROWS, Records, edges, weighted_sums
 from dpcore.records.weight import weighted_squared
 
@@ -236,8 +236,9 @@ class GradientQuery(QueryKind):
         for places, own in persons.runs():
             vectors = self._totals(int(own.max()) + 1)
             self._add(records.at(places), fraction_bits, of_row, Rows(own, weights[places]), vectors)
-            # At most W max k, and W without class weights; 0 without a usable row.
+            # W without class weights, and 0 without a usable row. The minimum is the bound, whatever the weights are.
             counted = np.bincount(own, weights=weights[places], minlength=len(vectors)).astype(np.float64)
+            counted = np.minimum(counted, float(PERSON_WEIGHT * self.largest_class_weight))
             add_shortened(vectors, np.square(counted) * float(squared), total)
             done += len(places)
             if progress is not None:

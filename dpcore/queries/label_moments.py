@@ -125,6 +125,12 @@ class NumberMomentsQuery(LabelMomentsQuery):
         """See `LabelMomentsQuery`."""
         return np.append(super()._weighted_sums(first, squares), squares[0, :1] * self._square_weight)
 
+    def decode(self, total: NDArray[np.int64], fraction_bits: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """See `MomentsQuery`; the sums of t x in place of those of edges, without that of t^2."""
+        d = self.coordinates(total.size)
+        sums = total[:d].astype(np.float64) * self.sum_unit(fraction_bits)
+        return sums, self._products(total[d + 1 :], d, fraction_bits)
+
     def moments(  # type: ignore[override]  # the moments of another label
         self,
         total: NDArray[np.int64],

@@ -84,7 +84,7 @@ def test_curves_find_the_rare_rows_that_they_miss_without_weights():
         ("yes=2.5, no=1", TWO, (2, 5)),
         ({"positive": 3, "negative": 3}, TWO, ()),
         ({"c=d, e": 4}, THREE, (1, 1, 4)),
-        ({"positive": 2000, "negative": 3}, TWO, (2, 1000)),
+        ({"positive": 2000, "negative": 3}, TWO, (1, 667)),
     ],
 )
 def test_weights_are_whole_numbers_of_the_classes_in_order(given, label, weights):

@@ -404,7 +404,7 @@ def test_models_of_numbers_counts_and_times_have_their_pages(federation, learner
     page, opening = learner
     models = federation.learner.directory / "models"
     models.mkdir(exist_ok=True)
-    for kind, says in (("number", "in the label's units"), ("rate", "rate ratio"), ("time", "hazard ratio")):
+    for kind, says in (("number", "in its units"), ("rate", "rate ratio"), ("time", "hazard ratio")):
         value_model(kind).save(models / f"value-{kind}.json")
         open_page(page, opening, f"models/value-{kind}")
         text = page.inner_text("main")

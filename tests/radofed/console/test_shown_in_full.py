@@ -44,8 +44,8 @@ class Desk:
         self.config = directory / "party.toml"
         self.asked: dict[str, Envelope] = {}
         for name, query in every_query(self.world).items():
-            if query.schema.digest != SCHEMA.digest:
-                # A party with two classes refuses it: nothing waits for a person.
+            if query.schema.digest != SCHEMA.digest or getattr(query.kind, "persons", None) is not None:
+                # A party with two classes, or without ids of persons, refuses it: nothing waits for a person.
                 continue
             envelope = self.world.ask(query)
             self.ada.go(envelope)
