@@ -61,7 +61,7 @@ from learner.inquiring import Inquiring
 from learner.learning import LearningFederation
 from learner.named_estimates import Asked, NamedEstimates
 from learner.planning import Plan
-from learner.release import moments_of
+from learner.release import OpenedTotal, moments_of
 from learner.requests import GradientRequest, MomentsRequest, Request, StatisticRequest, Terms
 from radobase.keywords import check_keywords, knows_keywords
 from radobase.presentation.notebook import fragment
@@ -75,23 +75,8 @@ _REFUSED = 6
 Kind = TypeVar("Kind")
 
 
-class Answer(Protocol):
+class Answer(OpenedTotal, Protocol):
     """An opened total, such as a learner.release.Release."""
-
-    @property
-    def query(self) -> Query:
-        """The query that was sent."""
-        ...
-
-    @property
-    def integers(self) -> NDArray[np.int64]:
-        """The total, in the kind's shape and units."""
-        ...
-
-    @property
-    def party_rows(self) -> Mapping[str, int]:
-        """Rows of each party of the cohort."""
-        ...
 
     @property
     def digest(self) -> bytes:

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -11,14 +11,13 @@ from dpcore.estimators.hazard_scores import brier_score, concordance
 from dpcore.numbers.fixed_point import Mask, Vector
 from dpcore.records.encoding import Change, changes, summed
 from dpcore.records.features import event_time
+from learner.coefficient_table import CoefficientRow
 from learner.measured_models import Ratio, from_one
 from radobase.printing import amount
 from radobase.tables.tables import as_source, encoded_blocks, numbers_of, open_table
 
 if TYPE_CHECKING:
     from learner.model import Model
-
-_LARGEST_LOG = 700.0
 
 
 @dataclass(frozen=True)
@@ -27,6 +26,11 @@ class HazardRatio(Ratio):
 
     comparable: bool | None = None
     """Whether it is within three standard errors of Cox's on the same rows (learner.coefficient_table)."""
+
+    @classmethod
+    def of(cls, row: CoefficientRow) -> Self:
+        """See `Ratio`."""
+        return replace(super().of(row), comparable=row.comparable)
 
     def sentence(self) -> str:
         """For people."""
@@ -42,20 +46,7 @@ def ranked_ratios(model: "Model") -> tuple[HazardRatio, ...]:
     event_time(model.schema.label, "a hazard ratio")
     if model.feature_map is not None:
         return ()
-    found = [
-        HazardRatio(
-            row.column,
-            row.change,
-            math.exp(min(row.estimate, _LARGEST_LOG)),
-            row.ratio_lower,
-            row.ratio_upper,
-            row.p_value,
-            row.measurable,
-            row.comparable,
-        )
-        for table in model.coefficients()
-        for row in table.rows
-    ]
+    found = [HazardRatio.of(row) for table in model.coefficients() for row in table.rows]
     return tuple(sorted(found, key=from_one))
 
 

@@ -3,7 +3,7 @@
 import math
 import sys
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from dpcore.numbers.fixed_point import ONE, Vector
 from dpcore.records.coding import OFFSET_BITS
 from dpcore.records.encoding import Change, changes, summed
 from dpcore.records.features import Number, measured
-from learner.coefficient_table import p_in_words
+from learner.coefficient_table import CoefficientRow, p_in_words
 from radobase.printing import amount
 from radobase.tables.tables import as_source, encoded_blocks, open_table
 
@@ -39,6 +39,12 @@ class Ratio:
     measurable: bool | None = None
     """False if there is no interval, because the answers say too little; None if none was computed."""
 
+    @classmethod
+    def of(cls, row: CoefficientRow) -> Self:
+        """That of a row of a table of ratios."""
+        assert row.ratio is not None, "the table is of ratios"
+        return cls(row.column, row.change, row.ratio, row.ratio_lower, row.ratio_upper, row.p_value, row.measurable)
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)
@@ -61,11 +67,7 @@ def ratios_of(model: "Model") -> tuple[Ratio, ...]:
     (table,) = model.coefficients()
     if not table.ratio:
         raise SchemaError(f"what columns add to {label.column!r} is no ratio: read summary(), or learn its logarithm")
-    found = [
-        Ratio(row.column, row.change, row.ratio, row.ratio_lower, row.ratio_upper, row.p_value, row.measurable)
-        for row in table.rows
-        if row.ratio is not None
-    ]
+    found = [Ratio.of(row) for row in table.rows if row.ratio is not None]
     return tuple(sorted(found, key=from_one))
 
 
