@@ -139,7 +139,7 @@ def weighted_squared(squared: Fraction | int, values: int) -> Fraction:
     Before rounding, the sums differ by u v - u' v' with u, u' in [0, 1], two vectors in the convex hull of the set. Its
     diameter is that of the set: |u v - u' v'| is convex in each, so its maximum is at 0 or v, and at 0 or v'.
 
-    Hence it is at most D. All that is needed is the bound on weights, which in stored units is 2^ROW_WEIGHT_BITS.
+    So it is at most D. All that is needed is the bound on weights, which in stored units is 2^ROW_WEIGHT_BITS.
 
     A party then rounds down its sum of all rows, which moves each of N values by less than 1, so |s - s'|^2 <= (D +
     sqrt(N))^2 = D^2 + N + 2 sqrt(D^2 N); the root is rounded up. A record that leaves is the same with v' = 0.
