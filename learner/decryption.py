@@ -92,9 +92,14 @@ class LearnerKey:
         ends = dt.datetime.fromtimestamp(self.not_after_unix_s, dt.UTC)
         return f"the Paillier key is for queries until {ends:%Y-%m-%d}; make the next with `rado learner rotate-key`"
 
-    def certify(self, learner: str, signing_key: SigningKey) -> Envelope:
-        """The public key, signed for a year from its creation; the same bytes every time."""
-        certified = PaillierKey(learner, self.public_key, self.not_before_unix_s, self.not_after_unix_s)
+    def certify(self, learner: str, signing_key: SigningKey, *, with_subgroup: bool = True) -> Envelope:
+        """The public key, signed for a year from its creation; the same bytes every time.
+
+        with_subgroup: False for nodes that do not know subgroups. What is encrypted under that key opens as slowly as
+        without short opening.
+        """
+        public_key = self.public_key if with_subgroup else self.public_key.without_subgroup
+        certified = PaillierKey(learner, public_key, self.not_before_unix_s, self.not_after_unix_s)
         return certified.sign(signing_key)
 
 
@@ -102,20 +107,22 @@ def create_key(
     path: Path,
     bits: int = DEFAULT_BITS,
     *,
+    with_short_opening: bool = False,
     random: RandomSource | None = None,
     now_unix_s: float | None = None,
 ) -> LearnerKey:
     """Create a key and write it to a new file that only its owner may read. Takes seconds for 3072 bits.
 
-    random: None for the operating system's source; any other source is refused. Raises ConfigurationError if the file
-    exists or cannot be written, or `bits` is odd or not in 2048..4096; InvalidKeyError if phe is installed and does not
-    take the key or opens it differently. No file is left then.
+    with_short_opening: whether it has a subgroup (dpcore.paillier.subgroup). random: None for the operating system's
+    source; any other source is refused. Raises ConfigurationError if the file exists or cannot be written, or `bits` is
+    odd or not in 2048..4096; InvalidKeyError if phe is installed and does not take the key or opens it differently. No
+    file is left then.
     """
     if path.exists():
         raise _exists(path)
     random = SystemRandom() if random is None else random
     try:
-        secret = SecretKey.generate(random, bits=bits)
+        secret = SecretKey.generate(random, bits=bits, with_short_opening=with_short_opening)
     except InvalidKeyError as error:
         raise ConfigurationError(f"a key cannot have {bits} bits: use an even number from {MINIMUM_BITS} on") from error
     if phe_is_installed():
@@ -136,16 +143,24 @@ def create_key(
     return key
 
 
-def rotate_key(path: Path, bits: int = DEFAULT_BITS, *, now_unix_s: float | None = None) -> LearnerKey:
+def rotate_key(
+    path: Path,
+    bits: int = DEFAULT_BITS,
+    *,
+    with_short_opening: bool | None = None,
+    now_unix_s: float | None = None,
+) -> LearnerKey:
     """Put a new key in the place of the one at `path`, which stays beside it: `load_key_of` finds it for its totals.
 
-    At any crash `path` holds one of the two, and the former one is kept. Raises what `load_key` and `create_key` raise.
+    with_short_opening: as of `create_key`; None for as the former key has it. At any crash `path` holds one of the two,
+    and the former one is kept. Raises what `load_key` and `create_key` raise.
     """
     former = load_key(path)
     unfinished = path.with_name(f".{path.name}.new")
     # Left by a crash: nothing was encrypted under it yet.
     unfinished.unlink(missing_ok=True)
-    new = create_key(unfinished, bits, now_unix_s=now_unix_s)
+    short = former.secret.short_opening is not None if with_short_opening is None else with_short_opening
+    new = create_key(unfinished, bits, with_short_opening=short, now_unix_s=now_unix_s)
     with suppress(FileExistsError):
         create_durably(retired_file(path, former.public_key), read_bytes(path, _KEY))
     unfinished.replace(path)
@@ -155,15 +170,16 @@ def rotate_key(path: Path, bits: int = DEFAULT_BITS, *, now_unix_s: float | None
 
 def retired_file(path: Path, public_key: PublicKey) -> Path:
     """Where `rotate_key` keeps a former key of the file `path`."""
-    return path.with_name(f"{path.stem}-{public_key.fingerprint()[:16]}{path.suffix}")
+    # A query may have been sent with the key without its subgroup.
+    return path.with_name(f"{path.stem}-{public_key.without_subgroup.fingerprint()[:16]}{path.suffix}")
 
 
 def load_key_of(path: Path, public_key: PublicKey) -> LearnerKey:
     """The key of a query: the one at `path`, or a former one. Raises ConfigurationError if neither is."""
     key, retired = load_key(path), retired_file(path, public_key)
-    if key.public_key != public_key and retired.exists():
+    if not key.secret.opens(public_key) and retired.exists():
         key = load_key(retired)
-    if key.public_key != public_key:
+    if not key.secret.opens(public_key):
         raise ConfigurationError(
             f"the query is under the Paillier key {public_key.fingerprint()}, which is neither in {path} nor in "
             f"{retired}: restore the file of the key that the query was sent with"
@@ -321,7 +337,7 @@ def open_total(
     """
     random = SystemRandom() if random is None else random
     require_system(random)
-    if secret.public_key != opened.public_key:
+    if not secret.opens(opened.public_key):
         raise ConfigurationError(
             f"the query is under the Paillier key {opened.public_key.fingerprint()} and the key file holds "
             f"{secret.public_key.fingerprint()}: give the file of the key that the query was sent with"

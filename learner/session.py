@@ -67,6 +67,9 @@ from wire.transport import LONG_POLL_S
 QUESTION_WITHIN_S = 30
 """How long parties have to answer a question (`Session.would_accept`)."""
 _QUESTION_SLACK_S = 30.0
+_OPENS_SLOWLY = (
+    "The total opens without short opening: not every node that is asked states the feature " + Feature.SHORT_OPENING
+)
 
 OnStatus = Callable[[QueryStatus], None]
 
@@ -128,7 +131,7 @@ class Session:
 
     def _key_of(self, public_key: PublicKey) -> LearnerKey:
         """The key that a query was sent with: it may have been rotated since. Raises ConfigurationError."""
-        if self.key.public_key == public_key:
+        if self.key.secret.opens(public_key):
             return self.key
         return load_key_of(self.config.paillier_key, public_key)
 
@@ -159,20 +162,22 @@ class Session:
         question: whether parties are only asked if they would accept it, see `would_accept`. Raises what `plan_query`
         raises, and ConfigurationError if no party of the roster is accepted.
         """
-        certificate = self.key.certify(self.config.name, self._signing_key)
+        key = self.key
         roster = self.fetch_roster()
         roster.check_unexpired(time.time())
         parties = self.selection(roster)
         stated, coordinator = self._stated_features(roster, parties)
+        understood = coordinator.intersection(*(own or frozenset() for own in stated.values()))
+        is_short = Feature.SHORT_OPENING.value in understood
         plan = plan_query(
             request,
             roster=roster,
             asked=parties.asked,
             learner=self.config.name,
-            certificate=certificate,
+            certificate=key.certify(self.config.name, self._signing_key, with_subgroup=is_short),
             stated_rows=self._state.rows_stated(roster),
             question=question,
-            understood=coordinator.intersection(*(own or frozenset() for own in stated.values())),
+            understood=understood,
         )
         if Feature.BASE not in coordinator:
             raise WireError(Code.FEATURE_MISSING, too_old("The coordinator"))
@@ -183,7 +188,8 @@ class Session:
         warnings = (
             roster.expiry_warning(now.timestamp()),
             "" if self._certificate is None else self._certificate.expiry_warning(now),
-            self.key.expiry_warning(now.timestamp()),
+            key.expiry_warning(now.timestamp()),
+            "" if is_short or key.secret.short_opening is None else _OPENS_SLOWLY,
             parties.warning,
         )
         return replace(plan, not_asked=parties.not_asked, warnings=tuple(filter(None, warnings)))

@@ -238,7 +238,8 @@ class PartyNode:
     ) -> QueryLifecycle:
         config = self._config
         row_sums: RowSums = sum_on_threads if config.cluster is None else ClusterRowSums(config.cluster, self._log)
-        obfuscators = Obfuscators(random_source, config.spare_obfuscators)
+        spare, own_base = config.spare_obfuscators, config.own_obfuscators
+        obfuscators = Obfuscators(random_source, spare, own_base=own_base)
         opened.callback(obfuscators.close)
         return QueryLifecycle(
             Party(

@@ -15,6 +15,7 @@ from dpcore.errors import PlanError, RadofedError, SchemaError, SlotOverflowErro
 from dpcore.numbers.fixed_point import Encoding, check_fits
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.paillier.public import PublicKey
+from dpcore.paillier.subgroup import Subgroup
 from dpcore.queries.kind import MAX_PARTIES, MAX_VALUES, QueryLimits
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack
@@ -73,6 +74,8 @@ class Feature(StrEnum):
     """Persons are the unit of privacy (dpcore.records.persons)."""
     CLASS_WEIGHTS = "class-weights"
     """A gradient weighs the classes of the label (dpcore.queries.gradient)."""
+    SHORT_OPENING = "short-opening"
+    """The Paillier key has a subgroup that obfuscators are drawn from (dpcore.paillier.subgroup)."""
 
 
 OWN_FEATURES: tuple[str, ...] = tuple(sorted(feature.value for feature in Feature))
@@ -162,18 +165,16 @@ _PERSONS = Travels(unknown="This version does not know the unit of privacy.", co
 _HELD_BACK = Travels(unknown="This version does not know the part of the rows.", code=Code.QUERY_INVALID)
 
 
-def _modulus(key: PublicKey) -> bytes:
-    return int(key.n).to_bytes((key.bits + 7) // 8, "big")
+def _octets(number: int) -> bytes:
+    """Big-endian without leading zeros."""
+    return number.to_bytes((number.bit_length() + 7) // 8, "big")
 
 
-def _public_key(modulus: bytes) -> PublicKey:
-    """Raises WireError(KEY_INVALID) if the modulus is malformed or of the wrong length."""
-    if modulus[:1] == b"\0":
-        raise WireError(Code.KEY_INVALID, "The modulus has leading zeros.")
-    try:
-        return PublicKey(int.from_bytes(modulus, "big"))
-    except (RadofedError, ValueError) as error:
-        raise WireError(Code.KEY_INVALID, str(error)) from error
+def _number(octets: bytes, what: str) -> int:
+    """Raises WireError(KEY_INVALID) for leading zeros: equal keys have equal bytes."""
+    if octets[:1] == b"\0":
+        raise WireError(Code.KEY_INVALID, f"The {what} has leading zeros.")
+    return int.from_bytes(octets, "big")
 
 
 @dataclass(frozen=True)
@@ -182,9 +183,29 @@ class PaillierKey(Signable[query_pb2.PaillierKey]):
 
     KIND: ClassVar[MessageType] = MessageType.PAILLIER_KEY
     learner: str
-    public_key: Annotated[PublicKey, Travels("modulus", _modulus, _public_key)]
+    public_key: Annotated[PublicKey, Travels(by_hand=("modulus", "subgroup"))]
     not_before_unix_s: int
     not_after_unix_s: int
+
+    def to_proto(self) -> query_pb2.PaillierKey:
+        """The message that travels."""
+        message, subgroup = super().to_proto(), self.public_key.subgroup
+        message.modulus = _octets(self.public_key.n)
+        if subgroup is not None:
+            message.subgroup.generator, message.subgroup.order_bits = _octets(subgroup.generator), subgroup.order_bits
+        return message
+
+    @classmethod
+    def from_proto(cls, message: query_pb2.PaillierKey) -> "PaillierKey":
+        """Raises WireError(KEY_INVALID) if the modulus or the subgroup is malformed or of the wrong length."""
+        subgroup = None
+        if message.HasField("subgroup"):
+            subgroup = Subgroup(_number(message.subgroup.generator, "generator"), message.subgroup.order_bits)
+        try:
+            public_key = PublicKey(_number(message.modulus, "modulus"), subgroup)
+        except (RadofedError, ValueError) as error:
+            raise WireError(Code.KEY_INVALID, str(error)) from error
+        return cast("PaillierKey", codec(cls).read(message, public_key=public_key))
 
 
 @dataclass(frozen=True)
@@ -500,6 +521,9 @@ def _verified(envelope: Envelope, roster: Roster) -> "tuple[OpenedQuery, Paillie
     key = PaillierKey.from_bytes(certificate)
     if key.learner != query.learner:
         raise WireError(Code.KEY_INVALID, "The key is certified for another learner.")
+    if (key.public_key.subgroup is not None) != (Feature.SHORT_OPENING in query.features):
+        sentence = f"It must hold that a key has a subgroup where the query names {Feature.SHORT_OPENING.value}."
+        raise WireError(Code.QUERY_INVALID, sentence)
     return OpenedQuery(envelope, query, key.public_key), key
 
 
