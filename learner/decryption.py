@@ -6,9 +6,9 @@ opens with a probability below 2^-101 (dpcore.paillier.masks; promise P2).
 A member that colludes with the coordinator can shift the values, as it could by sending others. The check slots name
 the ciphertext that was lost, duplicated or damaged.
 
-Where `phe` is installed, one ciphertext of every total, chosen at random once all are here, is opened with `phe` as
-well. A decryption of ours that is wrong for k of N ciphertexts is noticed with probability k / N, whatever a sender
-chose.
+Where PyCryptodome is installed, one ciphertext of every total, chosen at random once all are here, is opened a second
+time, by another way (dpcore.paillier.second_opening). A decryption of ours that is wrong for k of N ciphertexts is
+noticed with probability k / N, whatever a sender chose.
 """
 
 import datetime as dt
@@ -31,7 +31,8 @@ from dpcore.numbers.progress import Progress
 from dpcore.paillier import packing
 from dpcore.paillier.masks import CohortAttempt, check_tag, coefficient, pad
 from dpcore.paillier.public import DEFAULT_BITS, MINIMUM_BITS, InvalidCiphertextError, InvalidKeyError, PublicKey
-from dpcore.paillier.secret import SecretKey, phe_is_installed
+from dpcore.paillier.second_opening import is_possible
+from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import RandomSource, SystemRandom, require_system
 from radobase.logs import Log
 from radobase.printing import listed
@@ -50,7 +51,7 @@ from wire.status import Total
 # when the key was created, so that all certificates of a key have the same bytes. A file that phe's command line made
 # has the time in its `kid`.
 #
-# Where `phe` is installed, a new key is checked with it, and the key of a file goes through its objects.
+# Where PyCryptodome is installed, a new key is checked by opening a ciphertext of it twice.
 
 
 VALIDITY_S = 365 * 24 * 3600
@@ -115,8 +116,8 @@ def create_key(
 
     with_short_opening: whether it has a subgroup (dpcore.paillier.subgroup). random: None for the operating system's
     source; any other source is refused. Raises ConfigurationError if the file exists or cannot be written, or `bits` is
-    odd or not in 2048..4096; InvalidKeyError if phe is installed and does not take the key or opens it differently. No
-    file is left then.
+    odd or not in 2048..4096; InvalidKeyError if a ciphertext of the key does not open to the same number twice. No file
+    is left then.
     """
     if path.exists():
         raise _exists(path)
@@ -125,10 +126,10 @@ def create_key(
         secret = SecretKey.generate(random, bits=bits, with_short_opening=with_short_opening)
     except InvalidKeyError as error:
         raise ConfigurationError(f"a key cannot have {bits} bits: use an even number from {MINIMUM_BITS} on") from error
-    if phe_is_installed():
-        secret.check_with_phe(random)
+    if is_possible():
+        secret.check(random)
     else:
-        note_that_phe_is_missing()
+        note_that_nothing_is_opened_twice()
     key = LearnerKey(secret, int(time.time() if now_unix_s is None else now_unix_s))
     content = json.dumps({**secret.to_jwk(), _NOT_BEFORE: key.not_before_unix_s}, indent=2)
     try:
@@ -195,19 +196,17 @@ def load_key(path: Path) -> LearnerKey:
     jwk = read_json(path, _KEY)
     not_before = _created_unix_s(jwk, path)
     try:
-        secret = SecretKey.from_jwk(jwk)
-        if phe_is_installed():
-            _ = secret.phe_key  # it checks the modulus, and inverts p modulo q
-    except (InvalidKeyError, ValueError, ZeroDivisionError) as error:
+        return LearnerKey(SecretKey.from_jwk(jwk), not_before)
+    except InvalidKeyError as error:
         raise ConfigurationError(f"{path}: {error}") from error
-    return LearnerKey(secret, not_before)
 
 
 @cache
-def note_that_phe_is_missing() -> None:
-    """Log, once in a process, that a key or a total is not checked with phe."""
+def note_that_nothing_is_opened_twice() -> None:
+    """Log, once in a process, that no key and no total is checked by a second opening."""
     Log("learner").warning(
-        "phe is not installed, so no key and no total is checked with it: python deploy/install.py learner"
+        "PyCryptodome is not installed, so no key and no total is opened a second time: "
+        "python deploy/install.py learner"
     )
 
 
@@ -244,13 +243,13 @@ class CohortError(TotalError):
 
 
 class OpeningsDifferError(TotalError):
-    """Our decryption and phe's give different plaintexts for one ciphertext of a total."""
+    """The two openings of one ciphertext of a total give different plaintexts."""
 
     def __init__(self, *, ciphertext: int) -> None:
         self.ciphertext = ciphertext
         super().__init__(
-            f"radofed and phe open ciphertext {ciphertext} of the total differently, so one of them or this machine is "
-            "faulty: do not use the total, install radofed[learner] again, fetch it again, and report this"
+            f"radofed and PyCryptodome open ciphertext {ciphertext} of the total differently, so one of them or this "
+            "machine is faulty: do not use the total, install radofed[learner] again, fetch it again, and report this"
         )
 
 
@@ -323,7 +322,7 @@ def open_total(
       before the first is decrypted, so that their sender cannot time a decryption.
     - roster: verifies the cohort's signatures. progress: callback `(chunks decrypted, total)`. opening: the secret of
       the query's binding.
-    - random: chooses the ciphertext that phe opens too; None for the operating system's source, and any other is
+    - random: chooses the ciphertext that is opened twice; None for the operating system's source, and any other is
       refused.
 
     Raises, besides what `check_cohort` and `check_receipts` raise:
@@ -332,7 +331,7 @@ def open_total(
         ConfigurationError: a key is not the query's.
         WireError(PARTY_NOT_ASKED): the roster's key of a member is not the one that was asked.
         TotalError: chunks or ciphertexts are malformed, or a check slot fails; the error names the ciphertext.
-        OpeningsDifferError: phe opens the chosen ciphertext differently.
+        OpeningsDifferError: the second opening of the chosen ciphertext differs.
         TagError: the tag does not match.
     """
     random = SystemRandom() if random is None else random
@@ -428,8 +427,8 @@ def _decrypted(
 
     try:
         ciphertexts = [ciphertext for chunk in chunks for ciphertext in opened.public_key.from_wire(chunk)]
-        with ThreadPoolExecutor(1, "phe") as beside:
-            second = _opened_with_phe(ciphertexts, secret, random, beside)
+        with ThreadPoolExecutor(1, "second opening") as beside:
+            second = _opened_again(ciphertexts, secret, random, beside)
             plaintexts = secret.decrypt_many(ciphertexts, progress=report)
     except InvalidCiphertextError as error:
         raise TotalError(
@@ -442,26 +441,26 @@ def _decrypted(
 
 @dataclass(frozen=True)
 class _SecondOpening:
-    """One ciphertext of a total, which phe opens while our decryption runs."""
+    """One ciphertext of a total, which is opened again while all are decrypted."""
 
     ciphertext: int
     plaintext: Future[int]
 
 
-def _opened_with_phe(
+def _opened_again(
     ciphertexts: Sequence[int], secret: SecretKey, random: RandomSource, beside: ThreadPoolExecutor
 ) -> _SecondOpening | None:
-    """Open one ciphertext, each with the same probability, with phe too, in another thread. None without phe."""
+    """Open one ciphertext, each with the same probability, in another thread. None without PyCryptodome."""
     if not ciphertexts:
         return None  # a total without ciphertexts is refused by the caller
-    if not phe_is_installed():
-        note_that_phe_is_missing()
+    if not is_possible():
+        note_that_nothing_is_opened_twice()
         return None
     index = random.below(len(ciphertexts))
-    return _SecondOpening(index, beside.submit(secret.decrypt_with_phe, ciphertexts[index]))
+    return _SecondOpening(index, beside.submit(secret.open_again, ciphertexts[index]))
 
 
 def _check_one(second: _SecondOpening, plaintexts: Sequence[int]) -> None:
-    """Raise OpeningsDifferError if phe's plaintext is not ours."""
+    """Raise OpeningsDifferError if the second plaintext is another."""
     if second.plaintext.result() != plaintexts[second.ciphertext]:
         raise OpeningsDifferError(ciphertext=second.ciphertext)

@@ -1,8 +1,8 @@
 """Paillier with the secret key: keys, decryption, and interoperation with `phe`. Only the learner uses it.
 
 Keys are Blum keys (p = q = 3 mod 4, gcd(p-1, q-1) = 2), which short-exponent obfuscation needs
-(dpcore.paillier.obfuscation). `phe` is imported only when needed. Its own decryption, from the primes alone, checks
-ours (`decrypt_with_phe`, `check_with_phe`). Both compute with GMP, so a fault of GMP itself may escape.
+(dpcore.paillier.obfuscation). A second way to open a ciphertext, without GMP, checks ours (`open_again`, `check`).
+`phe` is imported only when its own objects are asked for.
 
 Decryption is not constant time, so its timing could leak the secret key. It runs on whole totals on the learner's own
 machine, after all signed statements about the total are verified. Do not decrypt on a machine shared with strangers,
@@ -22,7 +22,8 @@ from gmpy2 import mpz
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.processors import processors
 from dpcore.numbers.progress import Progress
-from dpcore.paillier.public import DEFAULT_BITS, InvalidKeyError, PublicKey, TestPublicKey, lock_released, over_ranges
+from dpcore.paillier.public import DEFAULT_BITS, InvalidKeyError, PublicKey, TestPublicKey, over_ranges
+from dpcore.paillier.second_opening import SecondOpening
 from dpcore.paillier.subgroup import ORDER_BITS, Subgroup
 from dpcore.randomness.sources import RandomSource, require_system
 
@@ -222,33 +223,33 @@ class SecretKey:
             raise InvalidKeyError("the JSON Web Key's public modulus is not the product of its primes: restore it")
         return key
 
+    def open_again(self, ciphertext: int) -> int:
+        """The plaintext in [0, n), by another way (dpcore.paillier.second_opening).
+
+        Raises InvalidCiphertextError, ConfigurationError without PyCryptodome.
+        """
+        self.public_key.validate([ciphertext])
+        return self._second_opening.plaintext(int(ciphertext))
+
+    def check(self, random: RandomSource) -> None:
+        """Open a ciphertext of PyCryptodome's powers both ways. Raises InvalidKeyError, and as `open_again`."""
+        second, n = self._second_opening, self.public_key.n
+        plaintext = random.below(n)
+        ciphertext = second.ciphertext(plaintext, random.below(n - 1) + 1)
+        if self.decrypt_many([ciphertext], threads=1) != [plaintext] or self.open_again(ciphertext) != plaintext:
+            raise InvalidKeyError(
+                "a ciphertext of the key does not open twice to what it encrypts: reinstall radofed[learner] and "
+                "report this"
+            )
+
+    @cached_property
+    def _second_opening(self) -> SecondOpening:
+        """Made once: that takes as long as an opening."""
+        return SecondOpening(self.p, self.q)
+
     def to_phe(self) -> Any:
         """A `phe.PaillierPrivateKey`. Raises ConfigurationError if phe is not installed."""
         return _phe().PaillierPrivateKey(public_key_to_phe(self.public_key), self.p, self.q)
-
-    @cached_property
-    def phe_key(self) -> Any:
-        """What `to_phe` returns, made once: at 3072 bits that takes longer than a decryption."""
-        return self.to_phe()
-
-    def decrypt_with_phe(self, ciphertext: int) -> int:
-        """The plaintext in [0, n), by phe. Raises InvalidCiphertextError, ConfigurationError without phe."""
-        self.public_key.validate([ciphertext])
-        with lock_released():
-            return int(self.phe_key.raw_decrypt(int(ciphertext)))
-
-    def check_with_phe(self, random: RandomSource) -> None:
-        """Check the key with phe, both ways. Raises InvalidKeyError, ConfigurationError without phe."""
-        try:
-            theirs = self.phe_key
-        except (ValueError, ZeroDivisionError) as error:
-            raise InvalidKeyError(f"phe does not take the key ({error}): report this") from error
-        plaintext = random.below(self.public_key.n)
-        ciphertext = theirs.public_key.raw_encrypt(plaintext)
-        if self.decrypt_many([ciphertext], threads=1) != [plaintext] or theirs.raw_decrypt(ciphertext) != plaintext:
-            raise InvalidKeyError(
-                "radofed and phe open a ciphertext of the key differently: reinstall radofed[learner] and report this"
-            )
 
     @classmethod
     def from_phe(cls, private_key: Any) -> Self:
@@ -305,15 +306,6 @@ class TestSecretKey(SecretKey):
     public_key_type: ClassVar[type[PublicKey]] = TestPublicKey
 
 
-def phe_is_installed() -> bool:
-    """Whether phe can be imported. It belongs to the learner's extra."""
-    try:
-        _phe()
-    except ConfigurationError:
-        return False
-    return True
-
-
 def public_key_to_jwk(public_key: PublicKey) -> dict[str, Any]:
     """The public key as a JSON Web Key in the format of phe's command line."""
     return {
@@ -341,9 +333,9 @@ def public_key_to_phe(public_key: PublicKey) -> Any:
 
 def _phe() -> Any:
     try:
-        import phe  # noqa: PLC0415 - only the learner's extra installs it, and only its key objects need it
+        import phe  # noqa: PLC0415 - no role needs it
     except ModuleNotFoundError as missing:
-        raise ConfigurationError("phe is not installed: install radofed[learner]") from missing
+        raise ConfigurationError("phe is not installed: install radofed[phe]") from missing
     return phe
 
 

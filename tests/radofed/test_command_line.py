@@ -116,7 +116,7 @@ class TestExitCodes:
             (WireError(Code.QUERY_EXPIRED), "QUERY_EXPIRED", 3),
             (OSError(28, "No space left on device", "/x"), "FILE", 1),
             (KeyboardInterrupt(), "INTERRUPTED", 1),
-            (ModuleNotFoundError("No module named 'phe'", name="phe.util"), "EXTRA_MISSING", 4),
+            (ModuleNotFoundError("No module named 'Crypto'", name="Crypto.Math"), "EXTRA_MISSING", 4),
             (ModuleNotFoundError("No module named 'scipy'", name="scipy.special"), "EXTRA_MISSING", 4),
             (ModuleNotFoundError("No module named 'ours'", name="ours"), "BUG", 5),
             (ValueError("x"), "BUG", 5),
