@@ -24,7 +24,7 @@ from dpcore.numbers.processors import processors
 from dpcore.numbers.progress import Progress
 from dpcore.paillier.public import DEFAULT_BITS, InvalidKeyError, PublicKey, TestPublicKey, over_ranges
 from dpcore.paillier.second_opening import SecondOpening
-from dpcore.paillier.subgroup import ORDER_BITS, Subgroup
+from dpcore.paillier.subgroup import Subgroup, order_bits_for
 from dpcore.randomness.sources import RandomSource, require_system
 
 # GMP runs a Baillie-PSW test and 16 further Miller-Rabin rounds: a composite passes with probability below 4^-16, even
@@ -115,7 +115,7 @@ class SecretKey:
         require_system(random)
         PublicKey((1 << (bits - 1)) | 1)
         if with_short_opening:
-            return SecretKey(*_primes_with_subgroup(bits, ORDER_BITS, random))
+            return SecretKey(*_primes_with_subgroup(bits, order_bits_for(bits), random))
         return SecretKey(*_blum_primes(bits, random))
 
     @staticmethod

@@ -1,6 +1,6 @@
 """The subgroup of a key with short opening: parties draw obfuscators from it, and decryption has a short exponent.
 
-Let p = 2 a b c + 1 and q = 2 d e f + 1 for primes a to f; a and d have 288 or 289 bits, the others more.
+Let p = 2 a b c + 1 and q = 2 d e f + 1 for primes a to f; a and d have 272 or 273 bits, the others more.
 
 The squares modulo n = p q have one subgroup of order a d. The signed key carries a generator g of it, and no order.
 
@@ -25,11 +25,18 @@ from gmpy2 import mpz
 
 MINIMUM_ORDER_BITS = 256
 """Of each prime order, in a key of any origin: an attack takes 2^128 multiplications and as much memory."""
-ORDER_BITS = 288
-"""Of each prime order, in a key that `SecretKey.generate` makes: the same attack takes 2^144."""
 STATISTICAL_BITS = 128
 # A generator whose order has no prime power above this is refused: its subgroup is found in a moment.
 _SMOOTH = 1000
+
+
+def order_bits_for(modulus_bits: int) -> int:
+    """The length of each prime order in a key that `SecretKey.generate` makes.
+
+    The same attack takes 2^136, and for moduli above 3072 bits 2^160. NIST SP 800-56B revision 2, table 4, rates moduli
+    of 3072 bits at 128 bits of security and of 4096 at 152.
+    """
+    return 272 if modulus_bits <= 3072 else 320
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dpcore.paillier import secret as secret_module
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.paillier.public import InvalidKeyError, PublicKey
 from dpcore.paillier.secret import SecretKey, ShortOpening, public_key_from_jwk
-from dpcore.paillier.subgroup import MINIMUM_ORDER_BITS, ORDER_BITS, STATISTICAL_BITS, Subgroup
+from dpcore.paillier.subgroup import MINIMUM_ORDER_BITS, STATISTICAL_BITS, Subgroup, order_bits_for
 from dpcore.randomness.sources import SeededRandom, SystemRandom
 from tests.federation.material import short_opening_key
 
@@ -45,7 +45,7 @@ class TestGeneration:
     @pytest.mark.parametrize("which", ["test", "real"])
     def test_the_generator_has_the_two_orders_and_both_are_primes(self, which, request):
         key = KEY if which == "test" else request.getfixturevalue("real")
-        short, bits = key.short_opening, ORDER if which == "test" else ORDER_BITS
+        short, bits = key.short_opening, ORDER if which == "test" else 272
         for prime, order in ((key.p, short.p_order), (key.q, short.q_order)):
             assert gmpy2.is_prime(order)
             assert order.bit_length() in {bits, bits + 1}
@@ -68,7 +68,7 @@ class TestGeneration:
         monkeypatch.setattr(secret_module, "_prime", noted)
         key = SecretKey.generate(SystemRandom(), bits=2048, with_short_opening=True)
         short = key.short_opening
-        assert all(gmpy2.is_prime(prime) and prime.bit_length() > ORDER_BITS + 1 for prime in drawn)
+        assert all(gmpy2.is_prime(prime) and prime.bit_length() > order_bits_for(2048) + 1 for prime in drawn)
         cofactors = {(key.p - 1) // (2 * short.p_order), (key.q - 1) // (2 * short.q_order)}
         assert cofactors <= {a * b for a in drawn for b in drawn}
 
@@ -77,7 +77,9 @@ class TestGeneration:
 
     def test_the_lengths_withstand_an_attack_of_the_square_root_of_an_order(self):
         assert MINIMUM_ORDER_BITS == 2 * 128
-        assert ORDER_BITS > MINIMUM_ORDER_BITS
+        # By the strength of each modulus, with a margin of 8 bits.
+        for bits, strength in ((2048, 128), (3072, 128), (3074, 152), (4096, 152)):
+            assert order_bits_for(bits) == 2 * (strength + 8)
         assert STATISTICAL_BITS == 128
 
     def test_an_odd_length_is_refused(self):
