@@ -273,7 +273,7 @@ class TestLearner:
 
     def test_keygen_once(self, capsys, config):
         code, found = rado_json(capsys, "learner", "keygen", "--config", config, "--bits", "2048")
-        assert (code, found["data"]["bits"]) == (0, 2048)
+        assert (code, found["data"]["bits"], found["data"]["short_opening"]) == (0, 2048, False)
         code, _, err = rado(capsys, "learner", "keygen", "--config", config)
         assert code == 4
         assert "never overwritten" in err
