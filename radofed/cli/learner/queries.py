@@ -43,7 +43,7 @@ def keygen(
 ) -> Result:
     """Make the Paillier key that decrypts this learner's totals.
 
-    An existing key is never overwritten. A key with --short-opening rests on one more assumption than a key without:
+    An existing key is never overwritten. A key with --short-opening rests on a younger assumption:
     docs/explanation/short-opening.md.
     """
     from learner.config import LearnerConfig
