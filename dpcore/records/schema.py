@@ -275,9 +275,21 @@ class Schema:
         return hashlib.sha256(_DIGEST_PREFIX + self.canonical_bytes()).digest()
 
     @classmethod
-    def from_toml(cls, text: str, source: str = "") -> "Schema":
-        """The schema described by a TOML text, of a `source` named in errors. Raises SchemaError, SchemaFieldError."""
-        return read_toml_text(text, source, schema_from_table)
+    def from_toml(cls, text: str, source: str = "", *, label: str | None = None) -> "Schema":
+        """The schema described by a TOML text, of a `source` named in errors. Raises SchemaError, SchemaFieldError.
+
+        label: the name of the one that the schema is to have, if the text lists several.
+        """
+        # A text with several labels is several schemas, which stand above this module.
+        several = import_module("dpcore.records.shared_schema").SharedSchema.from_toml(text, source)
+        if label is None and len(several.labels) > 1:
+            known = " and ".join(map(repr, several.labels))
+            sentence = (
+                f"are {known}, and a Schema has one: name it, as in Schema.from_toml(text, label={several.labels[0]!r})"
+            )
+            raise SchemaFieldError("labels", sentence, source=source)
+        schema: Schema = several.about(label)
+        return schema
 
     @classmethod
     def from_canonical(cls, data: bytes) -> "Schema":
@@ -374,8 +386,6 @@ def read_toml_text(text: str, source: str, make: Callable[[Mapping[str, Any]], M
 
 def schema_from_table(table: Mapping[str, Any]) -> Schema:
     """A schema from the tables of a TOML file; the canonical form has the same shape. Raises SchemaFieldError."""
-    if "labels" in table:
-        raise SchemaFieldError("labels", "lists several labels, and one schema has one; say which, such as --label")
     for key in table:
         if key not in _KEYS:
             raise SchemaFieldError(key, f"is not a key; {nearest(key, _KEYS)}")

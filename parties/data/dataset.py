@@ -211,7 +211,7 @@ def load(
         joined = _Joined(first.d, table.rows, codings, is_weighted=first.weight is not None)
         by_id: list[NDArray[np.uint64]] = []
         read = _epochs_of(table, row_key, own_column, epoch_column)
-        for block in identified_blocks(table, first, own_column, epoch_column, progress, recode, shared.others):
+        for block in identified_blocks(table, shared, own_column, epoch_column, progress, recode):
             counted.add(block)
             joined.add(block.stored)
             if row_key is not None and id_column is not None:
@@ -264,7 +264,7 @@ def check(
     # Any key compares ids.
     key = RowKey(bytes(32), "", "", "")
     read = _epochs_of(table, key, id_column, epoch_column)
-    for block in identified_blocks(table, shared.first, id_column, epoch_column, progress, recode, shared.others):
+    for block in identified_blocks(table, shared, id_column, epoch_column, progress, recode):
         counted.add(block)
         if read is not None:
             read.add(block.ids, block.epochs, key.of_ids(block.ids))
@@ -391,10 +391,11 @@ class _Counted:
     def _report(self, label: "_CountedLabel", digest: bytes) -> LoadReport:
         schema = replace(self._schema.first, label=label.label)
         tallies = (*self._tallies, label.tally, *self._weight_tallies)
-        found = changes(schema, tallies, self._rows, id_column=self._id_column, without_id=self._without_id)
-        counts = (self._rows, self._rows - label.usable, label.positive, label.negative)
+        counts: dict[str, Any] = {"id_column": self._id_column, "without_id": self._without_id, "label": label.name}
+        found = changes(schema, tallies, self._rows, **counts)
+        sizes = (self._rows, self._rows - label.usable, label.positive, label.negative)
         said: dict[str, Any] = {"changes": found, "class_rows": label.by_class, "label": label.name}
-        return LoadReport(self._file, *counts, tallies, digest, **said, measured=label.values.of(label.label))
+        return LoadReport(self._file, *sizes, tallies, digest, **said, measured=label.values.of(label.label))
 
     def _digest(self) -> bytes:
         first, *others = self._of_labels

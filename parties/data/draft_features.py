@@ -152,7 +152,7 @@ def _days(count: int, read: int = 0) -> str:
     return f"it has {count} dates or times{which} written as 2024-12-31; write all dates so, without a time zone"
 
 
-def _near_number(seen: Seen) -> str | None:
+def _near_number(seen: Seen) -> str | None:  # noqa: PLR0911 - one for each cause
     """Why a column of texts that are nearly numbers, dates or UUIDs is left out, or None."""
     forms, cells = seen.forms, seen.numbers + seen.others
     most = (1 - _FEW) * cells
@@ -166,6 +166,9 @@ def _near_number(seen: Seen) -> str | None:
         return f"it has {amount(commas, 'number')} of {cells} with a comma; write them with a decimal point only"
     if max(commas, grouped) > _FEW * cells and commas + grouped + seen.numbers >= most:
         return f"it has {amount(grouped, 'number')} of {cells} with separators of thousands; write them without"
+    if forms[Form.OTHER_DIGITS] + seen.numbers >= most and forms[Form.OTHER_DIGITS] > _FEW * cells:
+        other = amount(forms[Form.OTHER_DIGITS], "number")
+        return f"it has {other} of {cells} in the digits of another script; write them in the digits 0 to 9"
     if forms[Form.UNIT] + seen.numbers >= most and forms[Form.UNIT] > _FEW * cells and len(seen.units) == 1:
         return (
             f"it has {amount(forms[Form.UNIT], 'number')} of {cells} with the unit {next(iter(seen.units))!r}; write "

@@ -10,10 +10,10 @@ see its absence: the protected record then decides who takes part.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from types import MappingProxyType
 
 from dpcore.errors import ConfigurationError
+from dpcore.numbers.rationals import exact_number
 from dpcore.records.features import (
     Classes,
     Count,
@@ -480,7 +480,7 @@ def parsed_weight(text: str) -> tuple[str, float]:
     try:
         if not column:
             raise ValueError("no column")
-        return column, float(Fraction(upper))
+        return column, float(exact_number(upper))
     except (ValueError, ZeroDivisionError, OverflowError) as error:
         raise ConfigurationError(f"weight {text!r}: write COLUMN=UPPER, such as weight=5") from error
 
@@ -501,7 +501,7 @@ def parsed(text: str) -> tuple[str, Limit, Limit]:
 
 
 def _limit(text: str) -> Limit:
-    return float(Fraction(text)) if Day.of(text) is None else text
+    return float(exact_number(text)) if Day.of(text) is None else text
 
 
 def bounded(draft: Schema, bounds: Mapping[str, tuple[Limit, Limit]]) -> Schema:

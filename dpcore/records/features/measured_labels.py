@@ -157,7 +157,8 @@ class Number(DescribedLabel):
         read = as_numbers(self.column, columns[0])
         finite = np.isfinite(read.values) | read.missing
         _refuse_missing(self, read.missing)
-        unreadable = _refused(self, ~finite, self.unreadable, f"is not a finite number; {_UNREADABLE}")
+        sentence = f"is not a finite number in the digits 0 to 9; {_UNREADABLE}"
+        unreadable = _refused(self, ~finite, self.unreadable, sentence)
         filled = np.where(finite & ~read.missing, read.values, self.upper)
         beyond = _beyond(self, filled, self.lower, self.upper)
         dropped = read.missing | unreadable.cells
@@ -262,7 +263,7 @@ class Count(DescribedLabel):
         """The counts, beside the logarithms of exposures if there are any."""
         read = as_numbers(self.column, columns[0])
         whole = read.missing | ((read.values >= 0) & (read.values == np.floor(read.values)) & np.isfinite(read.values))
-        sentence = f"is not a whole number from 0 on, as a count is; make it a number, or {_UNREADABLE}"
+        sentence = f"is not a whole number from 0 on in the digits 0 to 9, as a count is; make it one, or {_UNREADABLE}"
         _refuse_missing(self, read.missing)
         unreadable = _refused(self, ~whole, self.unreadable, sentence)
         counts = np.where(whole & ~read.missing, read.values, 0.0)
