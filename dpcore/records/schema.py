@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 BIAS = "bias"
 
 _DIGEST_PREFIX = b"rado.v1/schema\0"
+_COLUMNS_PREFIX = b"rado.v1/schema-columns\0"
 _ABSENT = "(absent)"
 _KEYS = ("schema_version", "name", "bias", "texts", "label", "weight", "features")
 _OPTIONAL = ("bias", "texts", "weight")
@@ -274,6 +275,12 @@ class Schema:
         """SHA-256 of the canonical form with its prefix, 32 bytes."""
         return hashlib.sha256(_DIGEST_PREFIX + self.canonical_bytes()).digest()
 
+    @cached_property
+    def columns_digest(self) -> bytes:
+        """SHA-256 of the canonical form without the label and the version: of what labels of one file share."""
+        rest = {key: value for key, value in _plain(self).items() if key != "label"}
+        return hashlib.sha256(_COLUMNS_PREFIX + _dump(rest)).digest()
+
     @classmethod
     def from_toml(cls, text: str, source: str = "", *, label: str | None = None) -> "Schema":
         """The schema described by a TOML text, of a `source` named in errors. Raises SchemaError, SchemaFieldError.
@@ -327,11 +334,21 @@ def toml_text(
     if schema.weight is not None:
         lines += ["", "[weight]", *_toml_lines(asdict(schema.weight))]
     for feature in schema.features:
-        table = plain(feature)
-        if feature.column == feature.name:
-            del table["column"]
-        lines += ["", "[[features]]", *_toml_lines(table)]
+        lines += ["", *feature_lines(feature)]
     return "\n".join(lines) + "\n"
+
+
+def feature_lines(feature: Feature) -> list[str]:
+    """The lines of a feature in a TOML text."""
+    table = plain(feature)
+    if feature.column == feature.name:
+        del table["column"]
+    return ["[[features]]", *_toml_lines(table)]
+
+
+def label_lines(label: Target, name: str) -> list[str]:
+    """The lines of one of several labels in a TOML text."""
+    return ["[[labels]]", *_toml_lines({"name": name, **plain(label)})]
 
 
 def differences(mine: Schema, theirs: Schema) -> list[SchemaDifference]:
