@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any, Self
 
@@ -119,7 +119,7 @@ class PartyNode:
         self._pace = PollingPace()
         self._stated_rows = StatedRows(config.name, self._log)
         self._started_unix_s, self._contact_unix_s, self._is_unknown = time.time(), None, False
-        self._is_stated, self._stated_unix_s = False, 0
+        self._is_stated, self._stated_unix_s, self._stating = False, 0, threading.Lock()
         with ExitStack() as opened:
             self._open(opened, random_source or SystemRandom())
             self._opened = opened.pop_all()
@@ -319,6 +319,8 @@ class PartyNode:
             )
         )
         self._is_stated = False
+        with suppress(RadofedError):  # then the next poll states them
+            self._state_features()
         self._compare_rows()
         self._compare_epochs()
 
@@ -507,11 +509,12 @@ class PartyNode:
 
     def _state_features(self) -> None:
         """Send what this node can do, and which schemas it answers about. Nothing depends on it here."""
-        # Before the schemas are read: data that come meanwhile are stated at the next poll.
-        self._is_stated = True
-        config, party = self._config, self._lifecycle.party
-        # A newer statement replaces an older one, and the clock may stand where it stood.
-        self._stated_unix_s = max(int(time.time()), self._stated_unix_s + 1)
+        with self._stating:
+            # Before the schemas are read: data that come meanwhile are stated again.
+            self._is_stated = True
+            config, party = self._config, self._lifecycle.party
+            # A newer statement replaces an older one, and the clock may stand where it stood.
+            self._stated_unix_s = max(int(time.time()), self._stated_unix_s + 1)
         held = schemas_stated((party.schema, *(schema for schema, _ in party.others)))
         stated = Features(config.federation, config.name, OWN_FEATURES, program_version(), self._stated_unix_s, *held)
         try:

@@ -29,6 +29,7 @@ from dpcore.records.encoding import (
     summed,
 )
 from dpcore.records.features import Classes, EventTime, Target, measured
+from dpcore.records.features.labels import MOST_CLASSES
 from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import BLOCK_ROWS, Records
 from dpcore.records.schema import Schema
@@ -140,6 +141,8 @@ class LoadReport:
             yield f"{without} of {self.rows} rows are in no epoch: only queries about all rows are answered from them"
 
     def _of_classes(self, usable: int) -> Iterator[str]:
+        if len(self.class_rows) > MOST_CLASSES:  # a list of codes to be counted, most of which occur nowhere
+            return
         absent = [repr(name) for name, rows in self.class_rows if not rows]
         if len(absent) == len(self.class_rows) - 1:
             (only,) = (name for name, rows in self.class_rows if rows)
@@ -152,7 +155,10 @@ class LoadReport:
         """The report for people, one sentence per line: the rows, then what each policy changed, most lost first."""
         sizes = f"{self.positive} positive, {self.negative} negative"
         if self.class_rows:
-            sizes = ", ".join(f"{rows} {name!r}" for name, rows in self.class_rows)
+            present = sum(rows > 0 for _, rows in self.class_rows)
+            sizes = f"{present} of {len(self.class_rows)} listed texts in {self.rows - self.zero_vectors} usable rows"
+            if len(self.class_rows) <= MOST_CLASSES:
+                sizes = ", ".join(f"{rows} {name!r}" for name, rows in self.class_rows)
         elif self.measured is not None:
             sizes = "labels from {:g} to {:g}".format(*self.measured)
         lines = [f"{self.file}: {amount(self.rows, 'row')}, {self._named(sizes)}"]
@@ -524,7 +530,7 @@ class HeldData:
             zero_vectors=report.zero_vectors,
             positive=report.positive,
             negative=report.negative,
-            **({"class_rows": dict(report.class_rows)} if report.class_rows else {}),
+            **({"class_rows": dict(report.class_rows)} if 0 < len(report.class_rows) <= MOST_CLASSES else {}),
             **({"usable_by_label": report.usable_by_label} if report.others else {}),
             **({"recoded": dict(report.recoded)} if report.recoded else {}),
             digest=held.digest,

@@ -117,7 +117,7 @@ def plain(part: Feature | Target) -> dict[str, Any]:
     But no `unreadable` and no `prefix` then, which earlier versions do not have.
     """
     values = {field.name: getattr(part, field.name) for field in fields(part)}
-    for later in () if isinstance(part, DescribedLabel) else ("unreadable", "prefix"):
+    for later in ("prefix",) if isinstance(part, DescribedLabel) else ("unreadable", "prefix"):
         if values.get(later, "") is None:
             del values[later]
     listed = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
