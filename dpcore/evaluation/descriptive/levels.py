@@ -27,7 +27,7 @@ from dpcore.evaluation.descriptive.result import Figure, Result, Table
 from dpcore.evaluation.intervals import CellNoise
 from dpcore.numbers.rationals import upper
 from dpcore.predicates.expressions import Equals, LabelClass
-from dpcore.records.features import CategoryFeature, Classes, nearest
+from dpcore.records.features import CategoryFeature, Classes, Missing, nearest
 from dpcore.records.schema import Schema, feature_lines, label_lines
 from dpcore.statistics.accuracy import Estimates
 
@@ -180,17 +180,14 @@ def _piece(listed: Classes | CategoryFeature, chosen: list[str]) -> list[str]:
     values = tuple(value for value in listed.values if value in set(chosen))
     match listed:
         case CategoryFeature():
-            imputed = listed.impute is None or listed.impute in values
-            kept = listed if imputed else replace(listed, missing="zero-vector", impute=None)
-            return feature_lines(replace(kept, values=values, unknown="zero"))
+            # A value that is imputed may be rare.
+            is_imputed = listed.missing == "impute" and listed.impute in values
+            missing: Missing = "zero-vector" if listed.missing == "impute" and not is_imputed else listed.missing
+            impute = listed.impute if is_imputed else None
+            return feature_lines(replace(listed, values=values, unknown="zero", missing=missing, impute=impute))
         case Classes():
-            own: dict[str, Any] = {
-                "name": listed.column,
-                "column": listed.column,
-                "values": values,
-                "prefix": listed.prefix,
-            }
-            return feature_lines(CategoryFeature(**own, missing="zero-vector", unknown="zero"))
+            own: dict[str, Any] = {"name": listed.column, "column": listed.column, "prefix": listed.prefix}
+            return feature_lines(CategoryFeature(**own, values=values, missing="zero-vector", unknown="zero"))
         case _:
             assert_never(listed)
 

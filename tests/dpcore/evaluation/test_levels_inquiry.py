@@ -87,6 +87,12 @@ def test_a_category_loses_its_rare_values_and_what_it_imputes_with_them(records)
     assert found.facts["levels"] == ["a", "b"]
     assert 'missing = "zero-vector"' in found.facts["schema"]
     assert "impute" not in found.facts["schema"]
+    (ward,) = SCHEMA.categories
+    for kept in (replace(ward, impute="a"), replace(ward, missing="zero-vector", unknown="impute")):
+        schema = replace(SCHEMA, features=(SCHEMA.features[0], kept))
+        estimates = Estimates(np.array([0.5, 0.3, 0.0]), TOTAL, 0.95, 0.0, 0.0, 0.0, 0.0)
+        piece = Levels(column="ward", at_least=50).read(schema, estimates).facts["schema"]
+        assert ('impute = "a"' in piece) == (kept.missing == "impute")
     assert Levels(column="ward").layout(SCHEMA).batch[0] == Equals("ward", "a")
 
 
