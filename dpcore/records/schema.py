@@ -8,10 +8,11 @@ handled. Its canonical form can be written in any language:
     only the quotation mark, the backslash and the characters below U+0020 are escaped (by backslash with b, f, n, r or
     t if JSON has that, else by backslash, u and four lower-case digits). The lists label.positive, label.negative, true
     and false are sorted by code point; features and values keep their order. Only the fields texts, if the list is
-    empty, and unreadable, prefix and weight, if not set, are left out; a schema with texts or unreadable is of version
-    2, one with a date of version 3, one whose label is of several classes of version 4, one with a prefix or a weight
-    or whose label is a number, a count or a time to an event of version 5, any other of version 1. texts is in the
-    order nfc, trim, case, and with the steps nfc and trim the schema's own texts are in that form.
+    empty, and unreadable, prefix, unit and weight, if not set, are left out; a schema with texts or unreadable is of
+    version 2, one with a date of version 3, one whose label is of several classes of version 4, one with a prefix, a
+    unit or a weight or whose label is of over 100 classes, a number, a count or a time to an event of version 5, any
+    other of version 1. texts is in the order nfc, trim, case, and with the steps nfc and trim the schema's own texts
+    are in that form.
 
     digest = SHA-256("rado.v1/schema" || 0x00 || canonical form)
 """

@@ -13,6 +13,7 @@ import numpy as np
 
 from dpcore.records.features import DateFeature, Day, Missing
 from dpcore.records.schema import BIAS, BooleanFeature, CategoryFeature, Feature, RealFeature
+from dpcore.records.units import unit_in_header
 from parties.data.draft_columns import (
     MOST_TEXTS,
     Form,
@@ -225,6 +226,11 @@ def _real(seen: Seen, notes: list[str]) -> RealFeature:
         median, missing = min(max(float(np.median(seen.sample)), lower), upper), "impute"
         notes.append(
             f"{seen.name!r} has missing cells ({empty}): the draft imputes the median, {median:g}; choose a constant."
+        )
+    if (header := unit_in_header(seen.name)) is not None:
+        notes.append(
+            f"The header {seen.name!r} seems to say that its unit is {header[1]}: if so, state it (--unit "
+            f"'{seen.name}={header[1]}'). Parties with another unit then convert it by a recode file."
         )
     forms = seen.forms
     if forms[Form.THREE_DECIMALS] and forms[Form.THREE_DECIMALS] == forms[Form.POINT]:

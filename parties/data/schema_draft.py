@@ -11,6 +11,7 @@ see its absence: the protected record then decides who takes part.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import TypeVar
 
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.rationals import exact_number
@@ -23,9 +24,11 @@ from dpcore.records.features import (
     Label,
     Limit,
     Number,
+    RealFeature,
     Target,
     close_match,
     measured,
+    nearest,
 )
 from dpcore.records.features.labels import MOST_CLASSES
 from dpcore.records.schema import Schema
@@ -204,6 +207,7 @@ def _no_negative(seen: Seen, rest: Sequence[str]) -> ConfigurationError:
     )
 
 
+Part = TypeVar("Part", Feature, Target)
 DRAFT_NAME = "records"
 """The same for every table: the digest covers a schema's name, and parties' files have different names."""
 
@@ -545,3 +549,32 @@ def _two_numbers(column: str, bounds: tuple[Limit, Limit]) -> tuple[float, float
     if isinstance(lower, str) or isinstance(upper, str):
         raise ConfigurationError(f"bounds of {column!r}: it is a column of numbers, so give two numbers")
     return lower, upper
+
+
+# Units, which a draft states only if a person does.
+
+
+def parsed_unit(text: str) -> tuple[str, str]:
+    """The column and the unit of "COLUMN=UNIT". Raises ConfigurationError."""
+    column, _, unit = text.rpartition("=")
+    if not column or not unit.strip():
+        raise ConfigurationError(f"unit {text!r}: write COLUMN=UNIT, such as weight=kg")
+    return column, unit.strip()
+
+
+def with_units(drafted: SharedSchema, units: Mapping[str, str]) -> SharedSchema:
+    """The draft with these units, by column. Raises ConfigurationError for a column that is no number of the draft."""
+    features = [each.column for each in drafted.first.features if isinstance(each, RealFeature)]
+    known = [*features, *(each.label.column for each in drafted.schemas if isinstance(each.label, Number))]
+    if odd := next((column for column in units if column not in known), None):
+        raise ConfigurationError(f"unit of {odd!r}: it is no number of the draft; {nearest(odd, known)}")
+
+    def stated(part: Part) -> Part:
+        if isinstance(part, RealFeature | Number) and part.column in units:
+            return replace(part, unit=units[part.column])
+        return part
+
+    own = tuple(map(stated, drafted.first.features))
+    return SharedSchema(
+        {name: replace(each, features=own, label=stated(each.label)) for name, each in drafted.by_label.items()}
+    )

@@ -418,3 +418,18 @@ def test_digits_of_other_scripts_are_refused_wherever_numbers_are_read(read, tex
     read(text.format(9))
     with pytest.raises((RadofedError, ValueError)):
         read(text.format("\u0669"))
+
+
+def test_drafts_of_parties_are_compared(capsys, tmp_path):
+    text = 'schema_version = 1\nname = "s"\n[label]\ncolumn = "y"\npositive = ["1"]\n[[features]]\nname = "dose"\n'
+    text += 'type = "real"\nlower = {}\nupper = {}\n'
+    for name, bounds in {"a": (0, 9.5), "b": (0, 9500), "c": (0, 9.5)}.items():
+        (tmp_path / f"{name}.toml").write_text(text.format(*bounds))
+    files = [str(tmp_path / f"{name}.toml") for name in "abc"]
+    assert run(["schema", "compare", *files, "--format", "json"]) == 0
+    other, same = json.loads(capsys.readouterr().out)["data"]["others"]
+    assert "near a factor of 1,000" in other["units"][0]
+    assert other["fields"] == ["features.dose.upper: 9.5 and 9500.0"]
+    assert (same["units"], same["fields"]) == ([], [])
+    assert run(["schema", "compare", *files]) == 0
+    assert "warning: 'dose' may be in two units" in " ".join(capsys.readouterr().out.split())

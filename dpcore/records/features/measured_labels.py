@@ -32,6 +32,7 @@ from dpcore.records.texts import (
     Form,
     SchemaFieldError,
     require_choice,
+    require_name,
     require_number,
     require_text,
     settle,
@@ -91,9 +92,13 @@ class Number(DescribedLabel):
     """How one is handled whose label is no finite number."""
     out_of_bounds: OutOfBounds = "refuse"
     """What happens to a number beyond the bounds."""
+    unit: str | None = None
+    """What it is measured in, for people and for recode files."""
 
     def __post_init__(self) -> None:
         require_text("label.column", self.column)
+        if self.unit is not None:
+            require_name("label.unit", self.unit)
         lower, upper = require_number("label.lower", self.lower), require_number("label.upper", self.upper)
         if lower >= upper:
             raise SchemaFieldError("label.lower", f"{lower!r} is not below upper = {upper!r}; write lower < upper")
