@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from dpcore.records.features import Number, RealFeature
+from dpcore.records.features import Number
 from dpcore.records.shared_schema import SharedSchema, shared_differences
 from dpcore.records.units import are_same, conversion, unit_in_header
 
@@ -35,12 +35,11 @@ def compared(mine: SharedSchema, theirs: SharedSchema) -> tuple[list[str], list[
 
 def _numbers(schema: SharedSchema) -> dict[str, _Column]:
     """Features and labels that are numbers, by column."""
-    parts = [*schema.first.features, *(each.label for each in schema.schemas)]
-    return {
-        each.column: _Column(each.lower, each.upper, each.unit)
-        for each in parts
-        if isinstance(each, RealFeature | Number)
-    }
+    labels = (each.label for each in schema.schemas)
+    features = (each for each in schema.first.numbers if not each.is_named)
+    found = {each.column: _Column(each.lower, each.upper, each.unit) for each in features}
+    own = {each.column: _Column(each.lower, each.upper, each.unit) for each in labels if isinstance(each, Number)}
+    return {**found, **own}
 
 
 def _units(mine: Mapping[str, _Column], theirs: Mapping[str, _Column]) -> Iterator[str]:

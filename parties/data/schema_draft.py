@@ -11,7 +11,6 @@ see its absence: the protected record then decides who takes part.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TypeVar
 
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.rationals import exact_number
@@ -24,7 +23,6 @@ from dpcore.records.features import (
     Label,
     Limit,
     Number,
-    RealFeature,
     Target,
     close_match,
     measured,
@@ -207,7 +205,6 @@ def _no_negative(seen: Seen, rest: Sequence[str]) -> ConfigurationError:
     )
 
 
-Part = TypeVar("Part", Feature, Target)
 DRAFT_NAME = "records"
 """The same for every table: the digest covers a schema's name, and parties' files have different names."""
 
@@ -564,17 +561,21 @@ def parsed_unit(text: str) -> tuple[str, str]:
 
 def with_units(drafted: SharedSchema, units: Mapping[str, str]) -> SharedSchema:
     """The draft with these units, by column. Raises ConfigurationError for a column that is no number of the draft."""
-    features = [each.column for each in drafted.first.features if isinstance(each, RealFeature)]
-    known = [*features, *(each.label.column for each in drafted.schemas if isinstance(each.label, Number))]
+    numbers = {each.name: each for each in drafted.first.numbers if not each.is_named}
+    labels = {name: each.label for name, each in drafted.by_label.items() if isinstance(each.label, Number)}
+    known = [*(each.column for each in numbers.values()), *(each.column for each in labels.values())]
     if odd := next((column for column in units if column not in known), None):
         raise ConfigurationError(f"unit of {odd!r}: it is no number of the draft; {nearest(odd, known)}")
-
-    def stated(part: Part) -> Part:
-        if isinstance(part, RealFeature | Number) and part.column in units:
-            return replace(part, unit=units[part.column])
-        return part
-
-    own = tuple(map(stated, drafted.first.features))
+    stated: dict[str, Feature] = {
+        name: replace(each, unit=units[each.column]) for name, each in numbers.items() if each.column in units
+    }
+    features = tuple(stated.get(each.name, each) for each in drafted.first.features)
+    of_labels: dict[str, Target] = {
+        name: replace(each, unit=units[each.column]) for name, each in labels.items() if each.column in units
+    }
     return SharedSchema(
-        {name: replace(each, features=own, label=stated(each.label)) for name, each in drafted.by_label.items()}
+        {
+            name: replace(each, features=features, label=of_labels.get(name, each.label))
+            for name, each in drafted.by_label.items()
+        }
     )
