@@ -50,13 +50,16 @@ from wire.identity import Certificate
 from wire.query import (
     CLOCK_SKEW_S,
     Feature,
+    Features,
     OpenedQuery,
     Query,
     Retry,
     Stated,
     check_cohort_able,
+    check_schema_held,
     open_features,
     open_query,
+    schema_lacking,
     setting_of,
     too_old,
 )
@@ -166,7 +169,8 @@ class Session:
         roster = self.fetch_roster()
         roster.check_unexpired(time.time())
         parties = self.selection(roster)
-        stated, coordinator = self._stated_features(roster, parties)
+        statements, coordinator = self._statements(roster, parties)
+        stated: Stated = {name: None if own is None else frozenset(own.features) for name, own in statements.items()}
         understood = coordinator.intersection(*(own or frozenset() for own in stated.values()))
         is_short = Feature.SHORT_OPENING.value in understood
         plan = plan_query(
@@ -184,6 +188,9 @@ class Session:
         if missing := {*plan.query.features} - coordinator:
             raise WireError(Code.FEATURE_MISSING, f"The coordinator lacks: {', '.join(sorted(missing))}.")
         check_cohort_able(plan.query.features, plan.query.cohort_min, stated)
+        lacking = schema_lacking(plan.query.schema, statements)
+        if not question:
+            check_schema_held(lacking, plan.query.cohort_min, len(stated))
         now = dt.datetime.now(dt.UTC)
         warnings = (
             roster.expiry_warning(now.timestamp()),
@@ -191,6 +198,7 @@ class Session:
             key.expiry_warning(now.timestamp()),
             "" if is_short or key.secret.short_opening is None else _OPENS_SLOWLY,
             parties.warning,
+            *(f"{each} and will refuse: its rows are not in the answer" for each in lacking),
         )
         return replace(plan, not_asked=parties.not_asked, warnings=tuple(filter(None, warnings)))
 
@@ -207,20 +215,20 @@ class Session:
         roster = self.fetch_roster()
         return sum(rows or 0 for rows in self.rows_of(self.selection(roster).asked, roster).values())
 
-    def _stated_features(self, roster: Roster, parties: Selection) -> tuple[Stated, frozenset[str]]:
+    def _statements(self, roster: Roster, parties: Selection) -> tuple[Mapping[str, Features | None], frozenset[str]]:
         """What each party that is asked states of its node, verified; None for a party that states nothing.
 
-        Also what the coordinator states.
+        Also the features that the coordinator states.
         """
         envelopes, coordinator = self._coordinator.fetch_features()
-        stated: dict[str, frozenset[str] | None] = {party.name: None for party in parties.asked}
+        stated: dict[str, Features | None] = {party.name: None for party in parties.asked}
         for envelope in envelopes:
             try:
                 statement, member = open_features(envelope, roster)
             except WireError:
                 continue  # of a key that the roster has replaced
             if member.name in stated:
-                stated[member.name] = frozenset(statement.features)
+                stated[member.name] = statement
         return stated, frozenset(coordinator)
 
     def would_accept(self, request: Request, timeout_s: float | None = None, *, of_all: bool = True) -> WouldAccept:

@@ -1,7 +1,7 @@
 """Queries of a learner, and the features that a node needs for them. Every receiver checks them with one function."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -22,10 +22,11 @@ from dpcore.records.held_back import HeldBack
 from dpcore.records.persons import Persons
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
+from dpcore.records.shared_schema import MOST_LABELS
 from rado.v1 import query_pb2, roster_pb2
 from wire.binding import Binding
 from wire.codec import Travels, Wire, codec, parse
-from wire.envelopes import Envelope, MessageType, Signable
+from wire.envelopes import KEY_BYTES, Envelope, MessageType, Signable
 from wire.errors import Code, WireError
 from wire.query_kinds import (
     KIND_FIELDS,
@@ -49,6 +50,8 @@ from wire.statements import ciphertexts_per_chunk
 
 
 MAX_FEATURES = 64
+MAX_SCHEMAS = 2 * MOST_LABELS
+"""That a node states: each label with and without a weight."""
 BASE_VERSION = "0.3.0"
 _NAME = re.compile(r"[a-z0-9-]{1,63}")
 
@@ -103,7 +106,7 @@ def check_features(names: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Features(Signable[roster_pb2.Features]):
-    """What a party's node can do. version: of its program, for people."""
+    """What a party's node can do, and which schemas it answers about. version: of its program, for people."""
 
     KIND: ClassVar[MessageType] = MessageType.FEATURES
     federation: str
@@ -111,11 +114,26 @@ class Features(Signable[roster_pb2.Features]):
     features: tuple[str, ...]
     version: str
     signed_at_unix_s: int
+    schemas: tuple[bytes, ...] = ()
+    """Digests, ascending; none if it states none."""
+    columns: tuple[bytes, ...] = ()
+    """`Schema.columns_digest` of these, ascending."""
 
     def __post_init__(self) -> None:
         check_features(self.features)
+        for digests in (self.schemas, self.columns):
+            well_formed = all(len(digest) == KEY_BYTES for digest in digests)
+            if len(digests) > MAX_SCHEMAS or list(digests) != sorted(set(digests)) or not well_formed:
+                raise WireError(Code.MESSAGE_MALFORMED, "A list of schemas is not well formed.")
         if len(self.version) > 64 or not self.version.isprintable():
             raise WireError(Code.MESSAGE_MALFORMED, "A version has at most 64 printable characters.")
+
+
+def schemas_stated(schemas: Iterable[Schema]) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+    """`schemas` and `columns` of `Features` for a node with these schemas; it also answers without their weight."""
+    answered = [each for own in schemas for each in (own, own.unweighted)]
+    digests, columns = {each.digest for each in answered}, {each.columns_digest for each in answered}
+    return tuple(sorted(digests)), tuple(sorted(columns))
 
 
 def open_features(envelope: Envelope, roster: Roster) -> tuple[Features, Member]:
@@ -152,6 +170,28 @@ def check_cohort_able(features: Iterable[str], cohort_min: int, stated: Stated) 
     if len(stated) - len(lacking) < cohort_min:
         who = "; ".join(f"{name} lacks {', '.join(missing)}" for name, missing in lacking.items())
         raise WireError(Code.FEATURE_MISSING, f"A cohort needs {cohort_min} parties, and {who}: upgrade their nodes.")
+
+
+def schema_lacking(schema: Schema, stated: Mapping[str, Features | None]) -> tuple[str, ...]:
+    """A clause for each party that states that it does not answer about a schema: that it lacks the label, or other.
+
+    stated: by party that is asked. One that states no schemas says nothing about them.
+    """
+    found = []
+    for name, own in stated.items():
+        if own is not None and own.schemas and schema.digest not in own.schemas:
+            has_the_rest = schema.columns_digest in own.columns
+            what = f"has no such label of column {schema.label.column!r}" if has_the_rest else "has another schema"
+            found.append(f"{name} {what}")
+    return tuple(found)
+
+
+def check_schema_held(lacking: Sequence[str], cohort_min: int, asked: int) -> None:
+    """Raise WireError(SCHEMA_MISMATCH) if so many of the asked parties lack a schema that no cohort can form."""
+    if lacking and asked - len(lacking) < cohort_min:
+        raise WireError(
+            Code.SCHEMA_MISMATCH, f"A cohort needs {cohort_min} parties, and {'; '.join(lacking)}. Nothing was sent."
+        )
 
 
 CLOCK_SKEW_S = 300
