@@ -147,6 +147,25 @@ def interval_on_rows(a: Count, b: Count, noise: CellNoise, failure: float) -> In
     return _clipped((middle - root) / leading, (middle + root) / leading)
 
 
+def ratio_on_rows(
+    value: float, unit: float, over: float, over_unit: float, reach: float, least: float = -math.inf
+) -> Bounded | None:
+    """The ratio of two noisy sums with every r at which |value - r over| may be noise; None if `over` may be 0.
+
+    unit, over_unit: what noise of size 1 is on each. reach: what the noise of value - r over exceeds at most with the
+    probability that the interval fails, over hypot(unit, r over_unit) (Fieller). least: no ratio is smaller.
+    """
+    leading = over**2 - (reach * over_unit) ** 2
+    if over <= 0.0 or leading <= 0.0:
+        return None
+    middle, constant = value * over, value**2 - (reach * unit) ** 2
+    root = math.sqrt(max(middle**2 - leading * constant, 0.0))
+    estimate, lower, upper = (
+        max(found, least) for found in (value / over, *((middle + s * root) / leading for s in (-1, 1)))
+    )
+    return Bounded(estimate, min(lower, estimate), max(upper, estimate))
+
+
 def interval_on_distribution(a: Count, b: Count, noise: CellNoise, failure: float, most: int) -> Interval:
     """Contains p with probability >= 1 - failure, over A + B rows drawn independently and the noise.
 

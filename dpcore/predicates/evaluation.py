@@ -22,6 +22,7 @@ from dpcore.predicates.expressions import (
     LabelAbove,
     LabelAtLeast,
     LabelClass,
+    LabelError,
     LabelExposure,
     LabelIs,
     LabelShare,
@@ -112,7 +113,7 @@ class _Nodes:
 
 
 def _size(predicate: Predicate) -> int:
-    if isinstance(predicate, NonNegative | Clipped | CountGain):
+    if isinstance(predicate, NonNegative | Clipped | CountGain | LabelError):
         return max(1, len(predicate.form.weights))
     return max(1, len(predicate.children()) - 1)
 
@@ -147,7 +148,7 @@ class _Types:
                     raise PredicateError(f"{name!r} is {self._numbers[name].comparison_words}") from None
             case LabelIs() | LabelClass() | LabelAtLeast() | LabelAbove() | LabelShare():
                 self._check_label(atom)
-                for name, _ in atom.form.weights if isinstance(atom, CountGain) else ():
+                for name, _ in atom.form.weights if isinstance(atom, CountGain | LabelError) else ():
                     self._coordinates.place(name)
             case NonNegative(form) | Clipped(form):
                 for name, _ in form.weights:

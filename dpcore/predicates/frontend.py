@@ -33,6 +33,7 @@ from dpcore.predicates.expressions import (
     LabelAbove,
     LabelAtLeast,
     LabelClass,
+    LabelError,
     LabelExposure,
     LabelIs,
     LabelShare,
@@ -209,6 +210,27 @@ def loss(written: Form | Ratio, centre: object, reach: object, most: object) -> 
 def deviance(centre: object, most: object) -> CountDeviance:
     """How far a count is from one rate, whose logarithm is `centre`."""
     return CountDeviance(_whole(most), _number(centre))
+
+
+def over(written: Form | Ratio, reach: object) -> LabelError:
+    """How far the label is above a predicted place: `dpcore.predicates.expressions.LabelError`."""
+    place = clip(written)
+    return LabelError(place.form, place.scale, _number(reach), "over")
+
+
+def under(written: Form | Ratio, reach: object) -> LabelError:
+    """How far the label is below it."""
+    return replace(over(written, reach), sort="under")
+
+
+def squared(written: Form | Ratio, reach: object) -> LabelError:
+    """The square of how far the label is from it."""
+    return replace(over(written, reach), sort="square")
+
+
+def beyond(written: Form | Ratio, reach: object) -> LabelError:
+    """Whether the label is further from it than `reach`."""
+    return replace(over(written, reach), sort="beyond")
 
 
 class LabelReference(_Compared):

@@ -35,6 +35,7 @@ from dpcore.predicates.expressions import (
     LabelAbove,
     LabelAtLeast,
     LabelClass,
+    LabelError,
     LabelExposure,
     LabelIs,
     LabelShare,
@@ -52,12 +53,16 @@ from dpcore.predicates.frontend import (
     Reference,
     added,
     as_predicate,
+    beyond,
     clip,
     count,
     deviance,
     form,
     gain,
     loss,
+    over,
+    squared,
+    under,
     x,
     y,
     z,
@@ -72,6 +77,7 @@ from dpcore.records.features import Bound, Day
 #     atom = "(" any ")" | "true" | "false" | "clip" "(" ratio ")" | side [comparison side]
 #          | "y.exposure" | "y.square" | "count" "(" number ")" | "deviance" "(" exact "," number ")"
 #          | ("gain" | "loss") "(" ratio "," exact "," exact "," number ")"
+#          | ("over" | "under" | "squared" | "beyond") "(" ratio "," exact ")"
 #     exact = ["-" | "+"] number ["/" number]
 #     side = x "[" text "]" | "y" | text | "true" | "false" | sum
 #     sum  = ["-" | "+"] term {("+" | "-") term}
@@ -95,6 +101,8 @@ _TOKEN = re.compile(
 )
 _BLANK = re.compile(r"[ \t\r\n]*")
 _STRINGS = JSONDecoder()
+
+_ERRORS = {"over": over, "under": under, "squared": squared, "beyond": beyond}
 
 _COMPARISONS: dict[str, Callable[[Any, Any], object]] = {
     ">=": operator.ge,
@@ -240,6 +248,8 @@ class _Parser:
             return self._made(start, lambda: clip(ratio))
         if self._at("gain", "loss", "deviance", "count", "y.exposure", "y.square"):
             return self._count_term(start)
+        if self._at(*_ERRORS):
+            return self._label_error(start)
         left = self._side()
         if not self._at(*_COMPARISONS):
             return self._alone(left)
@@ -274,6 +284,16 @@ class _Parser:
         most = self._number()
         self._take(")")
         return self._made(start, lambda: (gain if name == "gain" else loss)(ratio, centre, reach, most))
+
+    def _label_error(self, start: int) -> Predicate:
+        """over(form / scale, reach), or another error."""
+        make = _ERRORS[self._took(*_ERRORS)]
+        self._take("(")
+        ratio = self._ratio()
+        self._take(",")
+        reach = self._exact()
+        self._take(")")
+        return self._made(start, lambda: make(ratio, reach))
 
     def _exact(self) -> Fraction:
         """A number with a sign, or a fraction of two."""
@@ -464,13 +484,15 @@ class _Writer:
                 return _comparison(predicate, negated=False)
 
 
-def _of_label(predicate: LabelShare) -> str:
+def _of_label(predicate: LabelShare) -> str:  # noqa: PLR0911 - one for each kind
     """The text of a fraction of the label."""
     match predicate:
         case LabelExposure():
             return "y.exposure"
         case LabelSquare():
             return "y.square"
+        case LabelError(form=affine, scale=scale, reach=reach, sort=sort):
+            return f"{'squared' if sort == 'square' else sort}(({_form(affine)}) / {scale}, {_number(reach)})"
         case CountGain(form=affine, scale=scale, centre=centre, reach=reach, most=most):
             name = "loss" if predicate.is_loss else "gain"
             return f"{name}(({_form(affine)}) / {scale}, {_number(centre)}, {_number(reach)}, {most})"

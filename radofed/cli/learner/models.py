@@ -202,15 +202,15 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
 
     Of several classes it asks one batch, the rows of each class by predicted class, and prints what is right of each
     class's rows and predictions. --calibrated then gives each predicted class the probabilities of all classes.
-    Of a number it asks for moments, at a --delta, and prints R^2.
+
+    Of a number it asks three batches, and prints R^2, the mean absolute and squared error and the bias in the label's
+    units, and observed beside predicted values.
 
     Of a count it asks three batches, and prints the explained deviance, and observed beside predicted rates. Of a time
     to an event it asks two, and prints concordance and the Brier score at each end of an interval.
     """
     from dpcore.errors import ConfigurationError
-    from dpcore.evaluation.evaluation import Evaluation
     from dpcore.records.held_back import HeldBack, Part
-    from learner.learning import asks_moments
     from learner.model import Model
 
     if options.at_threshold is not None and options.cost is None:
@@ -231,13 +231,10 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
         oracle = federation.within(*options.budget("evaluate"), split_of(options.adaptive))
         if options.would_accept:
             return _evaluation_questions(loaded, federation, oracle, options)
-        if asks_moments(loaded):
-            return _evaluated_numbers(options.model, loaded, oracle)
         found = loaded.scoring.evaluate(loaded, oracle, options)
     statement = oracle.statement()
     data = {"model": options.model, "model_digest": loaded.digest, **found.to_dict(), "privacy": statement.to_dict()}
-    table = columns(*found.table(), right=range(4)) if isinstance(found, Evaluation) else []
-    lines = [*found.sentences(), *table, *statement.short_sentences()]
+    lines = [*found.sentences(), *_table_of(found), *statement.short_sentences()]
     if calibrated is not None:
         lines.append(_save_calibrated(output, loaded, found, calibrated, data))
     if options.at_threshold is not None:
@@ -245,43 +242,22 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
     return Result(data, in_lines(lines))
 
 
+def _table_of(found: Any) -> list[str]:
+    """What is decided at each threshold, or observed in each bin of predictions, of evaluations that have it."""
+    if not hasattr(found, "table"):
+        return []
+    header, rows = found.table()
+    return columns(header, rows, right=range(4))
+
+
 def _check_evaluated(model: "Model", options: EvaluateOptions) -> None:
     """Raise ConfigurationError if the model cannot be measured so."""
     from dpcore.errors import ConfigurationError
-    from learner.learning import asks_moments
 
     if options.calibrated is not None and not model.scoring.has_classes:
         label = model.schema.label
         raise ConfigurationError(f"{label.column!r} is {label.words}, without probabilities: leave --calibrated out")
     model.scoring.check_evaluation(options)
-    if not asks_moments(model):
-        return
-    if options.adaptive is not None:
-        raise ConfigurationError("an evaluation of numbers is one query for moments of all rows: leave --adaptive out")
-    if options.would_accept:
-        raise ConfigurationError(
-            "an evaluation of numbers is one query for moments: ask `rado learner query --would-accept` about that"
-        )
-    if options.delta == 0:
-        raise ConfigurationError(
-            "an evaluation of numbers is a query for moments, with Gaussian noise: give a --delta, such as 1e-6"
-        )
-
-
-def _evaluated_numbers(file: Path, model: "Model", oracle: "BudgetedOracle") -> Result:
-    """R^2 and the squared error of a model of numbers."""
-    from dpcore.evaluation.measured_evaluation import evaluate_numbers
-
-    found = evaluate_numbers(model.theta, oracle, model.feature_map)
-    statement = oracle.statement()
-    data = {"model": file, "model_digest": model.digest, **found.to_dict(), "privacy": statement.to_dict()}
-    lines, weight = found.sentences(), model.schema.weight
-    if weight is not None:
-        lines.append(
-            f"Rows count by the weight {weight.column!r}: {amount(found.rows, 'row')} of the largest weight count as "
-            "much as all rows do."
-        )
-    return Result(data, in_lines([*lines, *statement.short_sentences()]))
 
 
 def _evaluation_questions(

@@ -14,7 +14,6 @@ from learner.federation import estimates_of
 from learner.hazard_models import ranked_ratios
 from learner.history import RELEASE_NAME_DIGITS
 from learner.inquiries import inquiry_file, read_again
-from learner.learning import asks_moments
 from learner.model import Model, content_of
 from learner.release import Release
 from learner.report import page
@@ -230,11 +229,9 @@ def _weights_of(model: Model) -> list[tuple[str, str, list[tuple[str, float]]]]:
 
 def _commands_of(model: Model, path: Path, config: Path) -> str:
     """The commands that use a model and measure it."""
-    # An evaluation of a number asks for moments, whose noise has a delta.
-    delta = ["--delta", "1e-6"] if asks_moments(model) else []
     found = (
         ["predict", str(path), "new.csv", "--output", "scores.csv" if model.scoring.has_classes else "predicted.csv"],
-        ["evaluate", str(path), "--config", str(config), "--epsilon", "1", *delta],
+        ["evaluate", str(path), "--config", str(config), "--epsilon", "1"],
     )
     return "\n".join(shlex.join(["rado", "learner", *words]) for words in found)
 
