@@ -189,6 +189,8 @@ class _Types:
 
     def _check_comparison(self, name: str, comparison: Comparison) -> None:
         if name not in self._features:
+            if name in self._schema.label.columns:
+                raise PredicateError(f"{name!r} is a column of the label, which predicates call y, and no feature")
             known = nearest(name, self._features)
             raise PredicateError(f"schema {self._schema.name!r} has no feature {name!r}; {known}")
         feature = self._features[name]

@@ -233,8 +233,19 @@ def beyond(written: Form | Ratio, reach: object) -> LabelError:
     return replace(over(written, reach), sort="beyond")
 
 
+def other_label(name: object) -> PredicateError:
+    """That a query is about one label, which `y` is; parties hold the rows of each label apart."""
+    return PredicateError(
+        f"a query is about one label, which y is: name it by --label {name}, or label={name!r} in Python, and write y; "
+        "ask about another label in a query of its own"
+    )
+
+
 class LabelReference(_Compared):
     """The label, which is still to be compared."""
+
+    def __getitem__(self, name: object) -> "LabelReference":
+        raise other_label(name)
 
     @property
     def event(self) -> LabelIs:

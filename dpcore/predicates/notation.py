@@ -60,6 +60,7 @@ from dpcore.predicates.frontend import (
     form,
     gain,
     loss,
+    other_label,
     over,
     squared,
     under,
@@ -96,7 +97,7 @@ _SHOWN = 30
 
 _TOKEN = re.compile(
     r"(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3}(?![0-9]))?)"
-    r"|(?P<name>y\.(?:event|time|exposure|square)\b|[A-Za-z_]\w*)"
+    r"|(?P<name>y?\.(?:event|time|exposure|square)\b|[A-Za-z_]\w*)"
     r"|(?P<sign><=|>=|==|!=|[<>&|~()\[\]+*/,-])"
 )
 _BLANK = re.compile(r"[ \t\r\n]*")
@@ -332,7 +333,11 @@ class _Parser:
         if self._took("x"):
             return x[self._bracketed()]
         if self._took("y", "y.time"):
-            return y
+            return self._label_named(y)
+        if self._at("label"):
+            self._next += 1
+            self._label_named(None)
+            self._fail("expected [ and the name of a label; y is the label of the query")
         if self._took("y.event"):
             return y.event
         if truth := self._took("true", "false"):
@@ -340,6 +345,14 @@ class _Parser:
         if self._token.kind == "text":
             return self._string()
         return self._sum()
+
+    def _label_named(self, label: LabelReference | None) -> LabelReference:
+        """The label as it is. Another, such as y["deaths"] or label["deaths"], is refused."""
+        start = self._token.position
+        if self._at("["):
+            name = self._bracketed()
+            raise PredicateSyntaxError(str(other_label(name)), self._text, start)
+        return y if label is None else label
 
     def _bracketed(self) -> str:
         self._take("[")

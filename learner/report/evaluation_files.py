@@ -120,6 +120,7 @@ class _File(_Asked):
     roc: Annotated[list[_RocPoint], Field(min_length=1, max_length=MOST_BINS)]
     positive_share: _Proportion = _UNKNOWN
     f1: _Proportion = _UNKNOWN
+    average_precision: _Proportion = _UNKNOWN
     thresholds: Annotated[list[_ThresholdPoint], Field(max_length=MOST_BINS)] = []
     auc: _Proportion
     auc_half_width: Annotated[Size, Field(le=0.5)] | None = None
@@ -162,6 +163,7 @@ class _File(_Asked):
             ),
             positive_share=self.positive_share.read(),
             f1=self.f1.read(),
+            average_precision=self.average_precision.read(),
             points=tuple(point.read() for point in self.thresholds),
             auc=auc,
             auc_half_width=min(noise, 0.5) if self.auc_half_width is None else self.auc_half_width,
