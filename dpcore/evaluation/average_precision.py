@@ -1,7 +1,9 @@
 """Average precision: the area under the curve of precision and recall, from noisy histograms of scores by label.
 
 With T(s) positive and F(s) negative rows of scores above s, and P positive rows, it is the mean over positive rows of
-T / (T + F) at their scores. With x from 0 to P the number of positive rows down to one, and G(x) that of negative rows
+T / (T + F) at their scores.
+
+With x from 0 to P the number of positive rows down to one, and G(x) that of negative rows
 above it, this is the mean of x / (x + G(x)), which falls with G.
 
 **On the rows.** T and F at every edge are within boxes for the noise that hold together. G is largest where each T is
@@ -14,7 +16,9 @@ P is in its own box. The mean over x <= P is bounded between the steps of a grid
 may depend on the rows, so bounds must hold for all thresholds at once.
 
 They are those of order statistics: with U_r, Beta(r, n - r + 1), a score is above the r-th largest of n with a chance
-of at most U_r, and at or above it with one of at least U_r. A threshold with c scores above it is between the c-th and
+of at most U_r, and at or above it with one of at least U_r.
+
+A threshold with c scores above it is between the c-th and
 the next, so ranks on a grid, with a union bound, are enough.
 
 The noise has half of the failure, each label's ranks an eighth, and the share of positive rows a quarter.

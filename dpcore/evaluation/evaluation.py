@@ -365,6 +365,7 @@ def evaluate(
     Raises ShapeError if theta does not fit the schema, ConfigurationError if it is not finite, and what
     `oracle.statistic` raises.
     """
+    costs = None if options.cost is None else Costs.parse(options.cost)
     edges, scores, estimates = _ask(theta, oracle, options, part, feature_map)
     asks_cells = not options.edges_part
     counts, every = estimates.values * estimates.rows, estimates.most_rows or estimates.rows
@@ -408,7 +409,7 @@ def evaluate(
         deviation=noise.deviation,
         part=about,
         unseen=unseen,
-        least_cost=None if options.cost is None else decided.least_cost(Costs.parse(options.cost)),
+        least_cost=None if costs is None else decided.least_cost(costs),
         thresholds=decided,
     )
 

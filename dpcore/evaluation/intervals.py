@@ -201,6 +201,24 @@ def _upper_end(a: Count, b: Count, noise: CellNoise, rows: tuple[float, float], 
     return float(end)
 
 
+def mean_of_bounded(lower: float, upper: float, rows: float, failure: float) -> Interval:
+    """The mean of numbers from 0 to 1, of which `rows` or more were drawn with a mean from lower to upper.
+
+    Every p with rows KL(end || p) <= log(2 / failure): Hoeffding, J. Am. Stat. Assoc. 58, 1963, theorem 1.
+    """
+    if rows < 1.0:
+        return ANYTHING
+    most = math.log(2.0 / failure) / rows
+
+    def beyond(p: float, end: float) -> float:
+        return float(special.rel_entr(end, p) + special.rel_entr(1.0 - end, 1.0 - p)) - most
+
+    low = 0.0 if beyond(1e-12, lower) <= 0.0 else optimize.brentq(beyond, 1e-12, lower, args=(lower,), xtol=_TOLERANCE)
+    top = 1.0 - 1e-12
+    high = 1.0 if beyond(top, upper) <= 0.0 else optimize.brentq(beyond, upper, top, args=(upper,), xtol=_TOLERANCE)
+    return _clipped(float(low) - _TOLERANCE, float(high) + _TOLERANCE)
+
+
 def binomial_at_most(y: Floats, rows: float, e: float) -> Floats:
     """Upper bound on P(X <= y) for X binomial (rows, e), elementwise in y, increasing also for real `rows` and y."""
     inside = np.clip(y, -1.0 + 1e-9, rows - 1e-9 * max(1.0, rows))

@@ -201,7 +201,8 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
     trained, after earlier evaluations on the same rows.
 
     Of several classes it asks one batch, the rows of each class by predicted class, and prints what is right of each
-    class's rows and predictions. --calibrated then gives each predicted class the probabilities of all classes.
+    class's rows and predictions. --calibrated then gives each predicted class the probabilities of all classes. With
+    --cost it also counts with shifted scores, and prints which shifts cost least.
 
     Of a number it asks three batches, and prints R^2, the mean absolute and squared error and the bias in the label's
     units, and observed beside predicted values.
@@ -305,11 +306,9 @@ def _save_at_threshold(
 ) -> str:
     """Save the model that decides at the threshold, and say so; what was paid for is printed if there is none."""
     from dpcore.errors import ModelError
-    from dpcore.evaluation.evaluation import Evaluation
 
     to = options.at_threshold
     assert to is not None, "a file is given"
-    assert isinstance(found, Evaluation), "a cost is of one score"
     assert found.least_cost is not None, "a cost is given"
     data["at_threshold"] = None
     try:
@@ -323,7 +322,7 @@ def _save_at_threshold(
         output.note(f"w{warning[1:]}")
     better.save(to)
     data["at_threshold"] = to
-    return f"{to}: the model that calls rows positive above {found.least_cost.threshold:.4g}"
+    return f"{to}: the model that decides so"
 
 
 def statistic(output: Output, options: StatisticOptions) -> Result:
