@@ -3,8 +3,8 @@
 A model with a threshold t has a score that is lowered by t, in its bias: `Threshold` keeps t and the costs. Of several
 classes each score is raised in the same way, by `Shifts`.
 
-So it calls a row positive where the score of the trained model is above t, and predictions, exports, pipelines and later
-evaluations follow without a rule of their own.
+So it calls a row positive where the score of the trained model is above t, and predictions, exports, pipelines and
+later evaluations follow without a rule of their own.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,10 @@
 """What wrong decisions among several classes cost, and shifts of the classes' scores that cost less.
 
 **The rule.** Where scores are log odds and a row of class c costs w_c whatever it is called instead, the least expected
-cost has the class of the largest p_c w_c: the score of c, raised by log w_c. For a cost of each pair w_c is the mean
-over what c may be called, and for scores that are no log odds nobody knows the scale.
+cost has the class of the largest p_c w_c: the score of c, raised by log w_c.
+
+For a cost of each pair w_c is the mean over what c may be called, and for scores that are no log odds nobody knows the
+scale.
 
 So an evaluation asks for the confusion matrix with no shift, with this one, and with half and twice of it, and chooses
 by what they cost on the rows. No other rule is tried: each would need a matrix of its own, and all have more noise.

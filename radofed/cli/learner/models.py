@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpcore.declared import Option, first_changed
-from dpcore.evaluation.options import EvaluationOptions
 from dpcore.numbers.rationals import upper
 from radobase.options import named_options
 from radobase.printing import amount, columns, in_lines, json_text
@@ -18,14 +17,13 @@ from radofed.cli.learner.event_times import predicted_times, ratio_lines
 from radofed.cli.learner.prediction_files import scores_csv, values_csv
 from radofed.cli.learner.sessions import ASKING, asked_federation, asked_source, question_result, split_of
 from radofed.cli.output import Output, Result
+from radofed.evaluation_options import EvaluateOptions, check_evaluated, evaluation_questions, held_back_of
 from wire.request_fields import (
     ADAPTIVE,
     CONFIDENCE,
-    DELTA_OR_ZERO,
     LABEL,
     LOCAL,
     NOISE_RATE,
-    SPLIT_ADAPTIVE,
     AskOptions,
     TrainOptions,
 )
@@ -33,27 +31,7 @@ from wire.request_fields import (
 if TYPE_CHECKING:
     from dpcore.evaluation.class_evaluation import ClassEvaluation
     from dpcore.evaluation.evaluation import Evaluation
-    from learner.federation import BudgetedOracle, Federation
     from learner.model import Model, Predictions
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(EvaluationOptions, AskOptions):
-    """The options of `rado learner evaluate`."""
-
-    model: Annotated[Path, Option("A model that train wrote.", argument=True)]
-    delta: Annotated[Fraction, DELTA_OR_ZERO] = Fraction(0)
-    adaptive: Annotated[int | None, SPLIT_ADAPTIVE] = None
-    calibrated: Annotated[
-        Path | None, Option("Write the model with probabilities, calibrated on this evaluation, to this new file.")
-    ] = None
-    at_threshold: Annotated[
-        Path | None,
-        Option(
-            "With --cost: write the model that decides at the threshold of the least cost to this new file; with "
-            "--calibrated also with its probabilities."
-        ),
-    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +189,6 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
     to an event it asks two, and prints concordance and the Brier score at each end of an interval.
     """
     from dpcore.errors import ConfigurationError
-    from dpcore.records.held_back import HeldBack, Part
     from learner.model import Model
 
     if options.at_threshold is not None and options.cost is None:
@@ -221,17 +198,12 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
         check_new(new)
         check_directory(new)
     loaded = Model.load(options.model)
-    _check_evaluated(loaded, options)
-    held_back = None if loaded.held_back is None else HeldBack(loaded.held_back, Part.HELD_BACK)
-    if options.adaptive is not None and held_back is None:
-        raise ConfigurationError(
-            "the model was trained without --hold-back: nothing is claimed about new rows, and what is claimed about "
-            "these rows holds for any model, so leave --adaptive out"
-        )
-    with asked_federation(output, options, loaded.schema, held_back) as federation:
+    check_evaluated(loaded, options)
+    with asked_federation(output, options, loaded.schema, held_back_of(loaded)) as federation:
         oracle = federation.within(*options.budget("evaluate"), split_of(options.adaptive))
         if options.would_accept:
-            return _evaluation_questions(loaded, federation, oracle, options)
+            asked, unknown = evaluation_questions(loaded, federation, oracle, options)
+            return question_result(asked, note=unknown)
         found = loaded.scoring.evaluate(loaded, oracle, options)
     statement = oracle.statement()
     data = {"model": options.model, "model_digest": loaded.digest, **found.to_dict(), "privacy": statement.to_dict()}
@@ -249,35 +221,6 @@ def _table_of(found: Any) -> list[str]:
         return []
     header, rows = found.table()
     return columns(header, rows, right=range(4))
-
-
-def _check_evaluated(model: "Model", options: EvaluateOptions) -> None:
-    """Raise ConfigurationError if the model cannot be measured so."""
-    from dpcore.errors import ConfigurationError
-
-    if options.calibrated is not None and not model.scoring.has_classes:
-        label = model.schema.label
-        raise ConfigurationError(f"{label.column!r} is {label.words}, without probabilities: leave --calibrated out")
-    model.scoring.check_evaluation(options)
-
-
-def _evaluation_questions(
-    model: "Model", federation: "Federation", oracle: "BudgetedOracle", options: EvaluationOptions
-) -> Result:
-    """Ask whether parties would accept each batch of an evaluation."""
-    from learner.questions import Batch, ask_about
-
-    batches = model.scoring.batches(model, options)
-    part = "" if federation.held_back is None else f", about {federation.held_back.words()}"
-    named = []
-    for number, batch in enumerate(batches, 1):
-        which = f"batch {number} of {len(batches)}: " if len(batches) > 1 else ""
-        named.append(Batch(batch.predicates, batch.part, f"{which}{batch.what}{part}"))
-    found = ask_about(federation, oracle.epsilon, oracle.delta, named, model.feature_map, oracle.adaptive)
-    if all(batch.is_exact for batch in batches):
-        return question_result(found)
-    unknown = "the edges of batch 2 are known once batch 1 is answered; even steps of probability stood for them"
-    return question_result(found, note=unknown)
 
 
 def _save_calibrated(

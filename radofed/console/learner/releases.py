@@ -138,11 +138,11 @@ class Releases:
         path = self._model_file(visit.path["model"])
         model = Model.load(path)
         made = page.picture_page(model, path.name, usual(every_shapes(model)), __version__)
-        return _kept(visit, made, f"models/{path.stem}/shapes", f"shapes-{path.stem}.html")
+        return kept(visit, made, f"models/{path.stem}/shapes", f"shapes-{path.stem}.html")
 
     def _report(self, visit: Visit, subject: Path, address: str) -> Answer:
         made = document(gather(Sources(subject, config=self._config), time.time(), __version__))
-        return _kept(visit, made, address, f"report-{subject.stem}.html")
+        return kept(visit, made, address, f"report-{subject.stem}.html")
 
     def _shown(self, name: str, entered: dict[str, str], fault: str = "") -> Answer:
         directory = self._release_directory(name)
@@ -193,7 +193,7 @@ class Releases:
         return path
 
 
-def _kept(visit: Visit, made: Document, address: str, name: str) -> Answer:
+def kept(visit: Visit, made: Document, address: str, name: str) -> Answer:
     """A page of the console that can be saved; query: `saved` for it as a file."""
     if visit.query.get("saved"):
         return File(name, made.saved().encode(), "text/html")
