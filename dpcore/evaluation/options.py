@@ -86,7 +86,8 @@ class EvaluationOptions(Declared):
     bins: Annotated[
         int | None,
         Option(
-            "Number of bins of scores, for calibration and ROC.", default=f"{USUAL_BINS}, or {EVEN_BINS} at even steps"
+            "Number of bins of scores, for calibration, ROC, and observed beside predicted values.",
+            default=f"{USUAL_BINS}, or {EVEN_BINS} at even steps",
         ),
     ] = None
     scale: Annotated[float, Option("Scale of the scores, for scores that are not log odds.", above=0)] = 1.0
