@@ -13,7 +13,8 @@ which add up to N rows and S = sum of t - c. Then
 Differences count at most as a reach, which a first release finds: twice what all but a hundredth of them are within, or
 three times what all are within but those that its noise may hide.
 
-Where these may be more than a fifth of the rows there is no reach. What is measured is that of clipped differences.
+Where these may be more than a fifth of the rows there is no reach, nor where its noise moves R^2 by 0.002 at
+most. What is measured is that of clipped differences.
 
 **Intervals** are for the noise, on these rows, each of a ratio of two sums (Fieller, J. R. Stat. Soc. B 16, 1954). For
 R^2, S^2 / N is within a range with half of the failure. The ends of a ratio's interval are monotone in what its
@@ -59,6 +60,8 @@ _OF_TERMS = Fraction(5, 7)
 """The part that errors have of the budget that is left after the first release."""
 _TAILS = 0.01
 """Of errors and labels: few rows are beyond, and each may add more to a sum than all others."""
+_CHEAP = 0.002
+"""Noise of two standard deviations on a mean square may be this part of the label's variance, for less clipping."""
 _HIDDEN = 0.2
 """The most rows that noise may hide beyond a reach."""
 _ERRORS = tuple(Fraction(round(2.0 ** (20.0 - step / 4.0)), 1 << 19) for step in range(40, 0, -1))
@@ -232,20 +235,21 @@ class _Asked:
         schema: Schema,
         where: Located,
         sizes: Sequence[NoisyCells],
-        bins: int,
+        options: EvaluationOptions,
         feature_map: FeatureMap | None,
     ) -> "_Asked":
         """sizes: about how many rows each cell of `_sizes` has."""
-        of_errors, of_labels = sizes
+        (of_errors, of_labels), bins = sizes, options.count
+        cheap = _cheap(of_labels, options.edges_part)
         inside = where.quantiles(np.arange(1, bins) / bins)
         inside = inside[(inside > -1.0) & (inside < 1.0)]
         scores = _predicted(theta, schema, inside if len(inside) else np.zeros(1), feature_map)
         step = math.ldexp(1.0, -scores.exponent)
-        centre, spread = _around(of_labels)
+        centre, spread = _around(of_labels, cheap)
         return cls(
             replace(scores, edges=scores.edges[1:-1]),
             _place(scores),
-            _reach(np.array([*map(float, _ERRORS), float(MOST_ERROR)]), of_errors),
+            _reach(np.array([*map(float, _ERRORS), float(MOST_ERROR)]), of_errors, cheap),
             centre,
             spread,
             np.array([edge * step for edge in scores.edges]),
@@ -265,8 +269,20 @@ class _Asked:
         return (*in_bins(places), *in_bins(places, LabelShare()))
 
 
-def _reach(ends: Vector, found: NoisyCells) -> Fraction:
-    """The reach of sizes in cells up to each of these ascending ends, at most the last of them."""
+def _cheap(of_labels: NoisyCells, first: Fraction) -> float:
+    """The reach up to which the noise on squares is small against the label's variance, as far as cells tell."""
+    rows = of_labels.located
+    if not rows.sum() or not of_labels.deviation:
+        return 0.0 if of_labels.deviation else float(MOST_ERROR)
+    middles = (np.arange(len(rows)) + 0.5) * MOST_ERROR / len(rows)
+    variance = float(rows @ np.square(middles - rows @ middles / rows.sum()) / rows.sum())
+    # Normal noise falls with the root of the part and of the sensitivity, 4 after 6, and Laplace noise faster.
+    later = of_labels.deviation * math.sqrt(4 * first / (6 * (1 - first) * _OF_TERMS))
+    return math.sqrt(_CHEAP * variance * float(rows.sum()) / (2.0 * later))
+
+
+def _reach(ends: Vector, found: NoisyCells, cheap: float) -> Fraction:
+    """The reach of sizes in cells up to each of these ascending ends: at least `cheap`, at most the last of them."""
     rows, cells = float(found.counts.sum()), np.arange(len(ends), 0, -1)
     # Rows in each cell and in those above it, and the noise on their number.
     beyond = np.cumsum(found.counts[::-1])[::-1]
@@ -278,10 +294,10 @@ def _reach(ends: Vector, found: NoisyCells) -> Fraction:
         return Fraction(float(ends[-1]))
     within = float(ends[first - 1]) if first else 0.0
     factor = 3.0 if noise[first] > _TAILS * rows else 2.0
-    return Fraction(math.ceil(min(max(factor * within, float(ends[0])), float(ends[-1])) * _FINE), _FINE)
+    return Fraction(math.ceil(min(max(factor * within, float(ends[0]), cheap), float(ends[-1])) * _FINE), _FINE)
 
 
-def _around(found: NoisyCells) -> tuple[Fraction, Fraction]:
+def _around(found: NoisyCells, cheap: float) -> tuple[Fraction, Fraction]:
     """The mean place of labels, and the reach of their distances from it."""
     ends = np.array([0.0, *map(float, _LABELS), float(MOST_ERROR)]) - 1.0
     rows = found.located
@@ -290,7 +306,7 @@ def _around(found: NoisyCells) -> tuple[Fraction, Fraction]:
     # The furthest that a label in a cell may be.
     sizes = np.maximum(np.abs(ends[1:] - float(centre)), np.abs(ends[:-1] - float(centre)))
     order = np.argsort(sizes, kind="stable")
-    return centre, _reach(sizes[order], NoisyCells(found.counts[order], found.deviation))
+    return centre, _reach(sizes[order], NoisyCells(found.counts[order], found.deviation), cheap)
 
 
 def evaluate_numbers(
@@ -311,7 +327,7 @@ def evaluate_numbers(
     first = chosen.edges_part
     others = _sizes(theta, oracle.schema, feature_map)
     where, sizes = locate(theta, oracle, part=first, feature_map=feature_map, others=others)
-    asked = _Asked.of(theta, oracle.schema, where, sizes, chosen.count, feature_map)
+    asked = _Asked.of(theta, oracle.schema, where, sizes, chosen, feature_map)
     of_terms = oracle.statistic(asked.terms, part=(1 - first) * _OF_TERMS, feature_map=feature_map)
     of_bins = oracle.statistic(asked.means, part=(1 - first) * (1 - _OF_TERMS), feature_map=feature_map)
     about = asked_part(oracle)
@@ -363,7 +379,7 @@ def planned_errors(
     sizes, first = _sizes(theta, schema, feature_map), options.edges_part
     spread = Located(grid, np.ones(len(cells)), found=False)
     even = [NoisyCells(np.ones(len(each)), 0.0) for each in sizes]
-    asked = _Asked.of(theta, schema, spread, even, options.count, feature_map)
+    asked = _Asked.of(theta, schema, spread, even, options, feature_map)
     terms, means = (1 - first) * _OF_TERMS, (1 - first) * (1 - _OF_TERMS)
     return (
         ((*cells, *sizes[0], *sizes[1]), first, "where the scores are, sizes of errors, and labels", True),
