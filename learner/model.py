@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dpcore.errors import DataError, ModelError, RadofedError, ShapeError
 from dpcore.estimators.hazard_scores import restricted_means, survival
+from dpcore.evaluation.class_costs import LeastClassCost, raised
 from dpcore.numbers.rationals import exact_number
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.encoding import Change, changes, summed, why_unusable
@@ -23,7 +24,16 @@ from dpcore.records.features import EventTime, Target, event_time, measured
 from dpcore.records.schema import Schema
 from learner import export, model_views
 from learner.coefficient_table import Adjustment, CoefficientTable, coefficient_tables
-from learner.decisions import Threshold, decision_sentences, log_odds_offset, lowered, threshold_of
+from learner.decisions import (
+    Shifts,
+    Threshold,
+    decision_of,
+    decision_sentences,
+    log_odds_offset,
+    lowered,
+    shifts_of,
+    threshold_of,
+)
 from learner.hazard_models import HazardErrors, hazard_errors, ranked_ratios
 from learner.measured_models import MeasuredErrors, Ratio, measured_errors, ratios_of
 from learner.score_parts import Explanation, LinearScore, explain
@@ -117,7 +127,7 @@ class Model:
     class_weights: tuple[int, ...] = ()
     """How much a record of each class counted in its training, beside the others, of two the negative one first; none
     if all counted alike."""
-    threshold: Threshold | None = None
+    threshold: Threshold | Shifts | None = None
     """By which its score was lowered, so that it decides at the least cost; None if it was not."""
 
     def __post_init__(self) -> None:
@@ -340,13 +350,20 @@ class Model:
         """This model with probabilities that are calibrated on an evaluation of it: `learner.uncertainty`."""
         return replace(self, calibration=calibrated_on(evaluation))
 
-    def at_threshold(self, found: "LeastCost") -> "Model":
+    def at_threshold(self, found: "LeastCost | LeastClassCost") -> "Model":
         """This model, which decides at the threshold of the least cost of an evaluation of it (learner.decisions).
 
-        Raises ModelError if there is no such threshold, ConfigurationError for a schema without a bias.
+        Of several classes its scores are raised by the shifts of the least cost. Raises ModelError if there is no such
+        threshold, ConfigurationError for a schema without a bias.
         """
-        threshold = threshold_of(found, self.threshold)
-        by = threshold.score - (0.0 if self.threshold is None else self.threshold.score)
+        if isinstance(found, LeastClassCost):
+            shifts = shifts_of(found, self.threshold if isinstance(self.threshold, Shifts) else None)
+            higher = raised(self.theta, found.shifts, bias=self.schema.bias)
+            # A calibration was of what the model said before.
+            return replace(self, theta=higher, threshold=shifts, calibration=None) if any(found.shifts) else self
+        earlier = self.threshold if isinstance(self.threshold, Threshold) else None
+        threshold = threshold_of(found, earlier)
+        by = threshold.score - (0.0 if earlier is None else earlier.score)
         theta = lowered(self.theta, by, bias=self.schema.bias)
         calibration = self.calibration.moved(-by) if isinstance(self.calibration, Calibration) else None
         return replace(self, theta=theta, threshold=threshold, calibration=calibration)
@@ -449,7 +466,7 @@ class Model:
             started_from=bytes.fromhex(content["started_from"]) if "started_from" in content else None,
             log_hazards=np.array(content["log_hazards"], dtype=np.float64) if "log_hazards" in content else None,
             class_weights=tuple(map(int, content.get("class_weights", ()))),
-            threshold=Threshold.from_dict(content["threshold"]) if "threshold" in content else None,
+            threshold=decision_of(content["threshold"]) if "threshold" in content else None,
         )
         if names != model.names:
             raise ModelError("theta's coordinates differ from those of the schema and the map; train it again")

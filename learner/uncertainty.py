@@ -24,6 +24,7 @@ from dpcore.errors import ModelError, ShapeError
 from dpcore.estimators.curvatures import PRIOR_DEVIATION
 from dpcore.estimators.errors_of_weights import MEASURABLE
 from dpcore.records.schema import Schema
+from learner.decisions import Shifts, Threshold
 from learner.estimators import OTHER_SCORES
 from learner.scoring import OneScore, ScoreOfEachClass
 from learner.scoring_base import Scoring
@@ -257,6 +258,11 @@ class Scored(Protocol):
         """What is added to scores before they can be log odds."""
         ...
 
+    @property
+    def threshold(self) -> Threshold | Shifts | None:
+        """What was chosen for a cost."""
+        ...
+
 
 def why_no_probability(model: Scored) -> str | None:
     """Why the model has scores and no probabilities, and what to do; None if it has some."""
@@ -268,6 +274,7 @@ def why_no_probability(model: Scored) -> str | None:
     log_odds = model.scoring.log_odds
     if (
         model.log_odds_offset == 0.0
+        and not isinstance(model.threshold, Shifts)
         and model.estimator in log_odds
         and (model.schema.bias or model.estimator != "moments-discriminant")
     ):
@@ -275,6 +282,8 @@ def why_no_probability(model: Scored) -> str | None:
     why = OTHER_SCORES.get(model.estimator, "nothing is known about its scores")
     if model.estimator in log_odds and model.log_odds_offset:
         why = "its score was lowered by a threshold"
+    elif isinstance(model.threshold, Shifts):
+        why = "its scores were raised by shifts for a cost"
     elif model.estimator in log_odds:
         why = "its schema has no bias, so its scores are those of least squares"
     return (

@@ -19,6 +19,7 @@ from dpcore.predicates.expressions import (
     Equals,
     Flag,
     FormCoordinates,
+    LabelError,
     LabelExposure,
     NonNegative,
     Not,
@@ -168,7 +169,7 @@ def columns(
         waiting += node.children()
         if isinstance(node, Flag | Equals | AtLeast | Above):
             found.add(own[node.feature])
-        elif isinstance(node, NonNegative | Clipped | CountGain):
+        elif isinstance(node, NonNegative | Clipped | CountGain | LabelError):
             found.update(*(coordinates.columns(name) for name, _ in node.form.weights))
         if isinstance(node, LabelExposure | CountDeviance):
             found.update(schema.label.columns)

@@ -17,7 +17,7 @@ from dpcore.errors import RadofedError
 from dpcore.evaluation.uncertainty import hidden, intervals
 from dpcore.queries.moments import MomentsQuery
 from dpcore.records.schema import Schema
-from learner.decisions import lowered
+from learner.decisions import Threshold, lowered
 from learner.estimators import make_estimator
 from learner.release import Release
 from learner.score_parts import LinearScore
@@ -210,7 +210,7 @@ def _not_repeated(model: "Model", release: Release, options: Mapping[str, Any]) 
         again = _fit(model.estimator, options, release.moments)
     except RadofedError as error:
         return f"The training cannot be repeated: {error}"
-    if model.threshold is not None:
+    if isinstance(model.threshold, Threshold):
         again = lowered(again, model.threshold.score, bias=model.schema.bias)
     if np.abs(again - model.theta).max() > _SAME * max(1.0, float(np.abs(model.theta).max())):
         return "The training with these options gives another model: give each --option as in the training."
