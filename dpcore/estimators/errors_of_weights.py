@@ -234,10 +234,7 @@ class _Columns:
             for place, term in enumerate(released.feature_map.terms):
                 if isinstance(term.function, Column):
                     places[term.function.coordinate] = place
-        categories = [
-            np.array([schema.coordinate(name) for name in feature.coordinates], dtype=np.intp)
-            for feature in schema.categories
-        ]
+        categories = level_places(schema)
         levels = [places[each] for each in categories]
         products, errors, of_records = _cleaned(released.moments, levels, _complete(schema))
         found = cls(schema, places, tuple(categories), products / m, errors, of_records)
@@ -288,6 +285,14 @@ class _Columns:
             return np.asarray(self.products[-1, at])
         place = self.places[level]
         return np.asarray(self.products[place, at] / self.products[place, place])
+
+
+def level_places(schema: Schema) -> list[NDArray[np.intp]]:
+    """The coordinates of each category."""
+    return [
+        np.array([schema.coordinate(name) for name in feature.coordinates], dtype=np.intp)
+        for feature in schema.categories
+    ]
 
 
 def _complete(schema: Schema) -> list[bool]:
