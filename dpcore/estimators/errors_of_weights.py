@@ -71,6 +71,8 @@ class Released:
     feature_map: FeatureMap | None = None
     loss: Curvatures | None = None
     """Another loss, which has a clip of its own."""
+    widened: float = 1.0
+    """Variances count so many times more."""
 
     @property
     def curvatures(self) -> Curvatures:
@@ -120,7 +122,7 @@ def _errors(theta: Vector, answers: Sequence[Answer], released: Released) -> Err
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         if draw >= _UNUSED:
             total += root @ root.T + np.outer(theta - mean, theta - mean)
-    total *= loss.widened / (_DRAWS - _UNUSED)
+    total *= released.widened * loss.widened / (_DRAWS - _UNUSED)
     # Rounding could leave a direction without any error, and others factor the matrix.
     total += _LEAST_SHARE * float(np.trace(total)) / d * np.eye(d)
     return Errors(total, _sampling(theta, rows, columns, released.moments))
