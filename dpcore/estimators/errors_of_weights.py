@@ -142,8 +142,10 @@ def _half(products: Matrix) -> Matrix:
     """B with B B^T = S, (d, d): the columns' sizes times the symmetric root of their correlations.
 
     B F B^T, F diagonal, has curvature F of the columns. If F is between a and b, it is between a S and b S, as the
-    curvature of rows is whose weights are between a and b. So no direction in which rows do not vary has curvature, and
-    what is unknown of it moves no other (docs/explanation/proofs.md, "Errors of weights").
+    curvature of rows is whose weights are between a and b.
+
+    So no direction in which rows do not vary has curvature, and what is unknown of it moves no other
+    (docs/explanation/proofs.md, "Errors of weights").
     """
     sizes = np.sqrt(np.maximum(np.diag(products), _TINY))
     values, vectors = np.linalg.eigh(products / np.outer(sizes, sizes))
