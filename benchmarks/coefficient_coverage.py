@@ -27,6 +27,7 @@ from benchmarks.interval_coverage import Counted, NoisyTable
 from benchmarks.measuring import Measure, Report, Table
 from dpcore.accounting.gaussian import gaussian_mu
 from dpcore.accounting.noise_shares import PRODUCT_WEIGHT, SQUARE_WEIGHT, number_moments_squared, square_weight
+from dpcore.estimators.curvatures import prior_deviation
 from dpcore.estimators.errors_of_least_squares import errors_of_least_squares
 from dpcore.estimators.hazards import ProportionalHazards
 from dpcore.estimators.least_squares import LeastSquares
@@ -190,7 +191,9 @@ class Population:
         theta, covariance = self._fitted(estimator, drawn, epsilon, random)
         combinations = np.array([weights for name, _, weights in effects(self.schema) if name != "intercept"])
         widths = half_widths(combinations, covariance)
-        stated = measurable(combinations, covariance) & (widths <= MOST_HALF_WIDTH)
+        stated = measurable(combinations, covariance, prior_deviation(self.schema.label.coding)) & (
+            widths <= MOST_HALF_WIDTH
+        )
         return combinations @ (theta - self.pooled), widths, stated
 
     def _fitted(

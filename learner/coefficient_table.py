@@ -191,7 +191,7 @@ def _of_one_score(model: "Model") -> Coefficients:
     bare = tuple(Coefficient(name, words, float(v)) for (name, words, _), v in zip(found, values, strict=True))
     if model.covariance is None:
         return Coefficients(bare, CONFIDENCE, "The model's file states no errors of its weights.")
-    return Coefficients(stated(bare, combinations, model.covariance), CONFIDENCE, is_stated=True)
+    return Coefficients(stated(bare, combinations, model.covariance, model.prior_deviation), CONFIDENCE, is_stated=True)
 
 
 @dataclass(frozen=True)

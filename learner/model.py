@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import DataError, ModelError, RadofedError, ShapeError
+from dpcore.estimators.curvatures import prior_deviation
 from dpcore.estimators.hazard_scores import restricted_means, survival
 from dpcore.evaluation.class_costs import LeastClassCost, raised
 from dpcore.numbers.rationals import exact_number
@@ -178,10 +179,15 @@ class Model:
         return scoring_of(self.schema.label, is_rate=self.link == "log")
 
     @property
+    def prior_deviation(self) -> float:
+        """Of a weight of which the answers say nothing, in the covariance."""
+        return prior_deviation(self.schema.label.coding)
+
+    @property
     def linear_scores(self) -> tuple[LinearScore, ...]:
         """Each score as a sum of weighted coordinates, beside the average of all: learner.scoring."""
         return tuple(
-            LinearScore(name, weights, self.schema, self.feature_map, self.covariance)
+            LinearScore(name, weights, self.schema, self.feature_map, self.covariance, self.prior_deviation)
             for name, weights in zip(self.scoring.names, self.scoring.relative(self.theta), strict=True)
         )
 

@@ -166,6 +166,11 @@ class Linear(Protocol):
         """(d, d), of theta; None if it is not known."""
         ...
 
+    @property
+    def prior_deviation(self) -> float:
+        """Of a weight of which the answers say nothing, in the covariance."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class LinearScore:
@@ -177,6 +182,7 @@ class LinearScore:
     schema: Schema
     feature_map: FeatureMap | None
     covariance: Matrix | None
+    prior_deviation: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,7 +328,7 @@ def _centred(model: Linear, source: Source, places: list[int]) -> Source:
     kept = np.ones(len(values), dtype=np.bool_)
     while kept.sum() > 1:
         apart = values - values[kept].mean(axis=0)
-        if measurable(apart[kept], covariance).all():
+        if measurable(apart[kept], covariance, model.prior_deviation).all():
             shares = np.where(kept, source.spread.shares, 0.0)
             return replace(source, spread=replace(source.spread, shares=shares / shares.sum()))
         variances = np.einsum("ij,jk,ik->i", apart, covariance, apart) / np.maximum(

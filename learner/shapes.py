@@ -72,7 +72,8 @@ class UnitsOfScore:
         if model.schema.bias:
             theta[-1] += self.middle
         covariance = None if model.covariance is None else self.unit**2 * model.covariance
-        return LinearScore(model.schema.label.column, theta, model.schema, model.feature_map, covariance)
+        prior = self.unit * model.prior_deviation
+        return LinearScore(model.schema.label.column, theta, model.schema, model.feature_map, covariance, prior)
 
 
 def units_of(model: "Model") -> UnitsOfScore | None:
@@ -306,8 +307,10 @@ def _of_score(model: LinearScore, units: UnitsOfScore | None = None) -> Shapes:
     if not all(np.isfinite([intercept, *(end for each in found for end in (each.size, each.noise or 0.0))])):
         raise ModelError("the model's weights are too large for its shapes to be computed; train again")
     band = None
-    if model.covariance is not None and measurable(weights[np.newaxis], model.covariance)[0]:
-        band = float(half_widths(weights[np.newaxis], model.covariance)[0])
+    if (errors := model.covariance) is not None:
+        combination = weights[np.newaxis]
+        if measurable(combination, errors, model.prior_deviation)[0]:
+            band = float(half_widths(combination, errors)[0])
     return Shapes(
         intercept=intercept,
         intercept_band=band,
@@ -325,7 +328,7 @@ def band_of(model: Linear, part: ScorePart, x: Matrix) -> list[float | None]:
     if model.covariance is None:
         return [None] * len(x)
     own, basis = model.covariance[np.ix_(part.places, part.places)], part.basis(x)
-    found = zip(half_widths(basis, own).tolist(), measurable(basis, own), strict=True)
+    found = zip(half_widths(basis, own).tolist(), measurable(basis, own, model.prior_deviation), strict=True)
     return [width if is_measurable else None for width, is_measurable in found]
 
 

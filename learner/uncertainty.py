@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ModelError, ShapeError
-from dpcore.estimators.curvatures import PRIOR_DEVIATION
 from dpcore.estimators.errors_of_weights import MEASURABLE
 from dpcore.records.schema import Schema
 from learner.decisions import Shifts, Threshold
@@ -377,13 +376,13 @@ def half_widths(combinations: NDArray[np.float64], covariance: NDArray[np.float6
     return np.asarray(FACTOR * np.sqrt(np.maximum(variances, 0.0)))
 
 
-def measurable(combinations: NDArray[np.float64], covariance: NDArray[np.float64]) -> NDArray[np.bool_]:
+def measurable(combinations: NDArray[np.float64], covariance: NDArray[np.float64], prior: float) -> NDArray[np.bool_]:
     """Which combinations of weights, (n, d), the answers determined: (n,). Of others no interval may be stated.
 
     A weight of which they say nothing keeps the deviation of its prior (dpcore.estimators.errors_of_weights), and the
-    interval of a value near 0 would hold by chance.
+    interval of a value near 0 would hold by chance. prior: that deviation, of the label (`prior_deviation`).
     """
-    most = FACTOR * MEASURABLE * PRIOR_DEVIATION * np.linalg.norm(combinations, axis=1)
+    most = FACTOR * MEASURABLE * prior * np.linalg.norm(combinations, axis=1)
     return np.asarray(half_widths(combinations, covariance) <= most, dtype=np.bool_)
 
 

@@ -117,7 +117,7 @@ def _of_score(
     values = combinations @ score.theta
     bare = tuple(Coefficient(name, words, float(v)) for (name, words, _), v in zip(found, values, strict=True))
     if score.covariance is not None:
-        rows = stated(bare, combinations, score.covariance)
+        rows = stated(bare, combinations, score.covariance, score.prior_deviation)
         return Coefficients(rows, CONFIDENCE, of=score.name, is_stated=True)
     if reason:
         return Coefficients(bare, CONFIDENCE, reason, of=score.name)
@@ -141,11 +141,11 @@ def _of_score(
 
 
 def stated(
-    rows: tuple[Coefficient, ...], combinations: NDArray[np.float64], covariance: NDArray[np.float64]
+    rows: tuple[Coefficient, ...], combinations: NDArray[np.float64], covariance: NDArray[np.float64], prior: float
 ) -> tuple[Coefficient, ...]:
-    """With intervals for noise and sampling, as the estimator states them."""
+    """With intervals for noise and sampling, as the estimator states them. prior: as for `measurable`."""
     widths = half_widths(combinations, covariance)
-    known = measurable(combinations, covariance)
+    known = measurable(combinations, covariance, prior)
     return tuple(
         replace(row, both=(row.value - width, row.value + width) if is_known else None, measurable=is_known)
         for row, width, is_known in zip(rows, widths.tolist(), known.tolist(), strict=True)
