@@ -21,7 +21,7 @@ from learner.decisions import lowered
 from learner.estimators import make_estimator
 from learner.release import Release
 from learner.score_parts import LinearScore
-from learner.uncertainty import half_widths, measurable
+from learner.uncertainty import OF_CLASSES, Limits, half_widths, measurable
 
 if TYPE_CHECKING:
     from learner.model import Model
@@ -141,11 +141,14 @@ def _of_score(
 
 
 def stated(
-    rows: tuple[Coefficient, ...], combinations: NDArray[np.float64], covariance: NDArray[np.float64]
+    rows: tuple[Coefficient, ...],
+    combinations: NDArray[np.float64],
+    covariance: NDArray[np.float64],
+    limits: Limits = OF_CLASSES,
 ) -> tuple[Coefficient, ...]:
     """With intervals for noise and sampling, as the estimator states them."""
     widths = half_widths(combinations, covariance)
-    known = measurable(combinations, covariance)
+    known = measurable(combinations, covariance, limits)
     return tuple(
         replace(row, both=(row.value - width, row.value + width) if is_known else None, measurable=is_known)
         for row, width, is_known in zip(rows, widths.tolist(), known.tolist(), strict=True)

@@ -86,7 +86,8 @@ def test_shapes_and_the_intercept_add_up_to_the_prediction_in_its_units(tables, 
     model = models[name]
     shapes = shapes_of(model)
     assert shapes.adds_to == ADDS_TO[name]
-    assert not shapes.has_bands
+    assert shapes.has_bands
+    assert all(each.noise is not None and each.measurable > 0.5 for each in shapes.ranked if len(each.columns) == 1)
     (age,) = shapes.chosen(["age"])[:1]
     (smoker,) = [shape for shape in shapes.ranked if shape.columns == ("smoker",)]
     assert age.adds_to == ADDS_TO[name]
