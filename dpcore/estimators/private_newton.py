@@ -38,7 +38,7 @@ from dpcore.estimators.oracle import (
     RowOracle,
     check_left,
 )
-from dpcore.estimators.whitened_rounds import Seen, Whitening, bounded_step, clip_of, root
+from dpcore.estimators.whitened_rounds import Seen, Whitening, bounded_step, check_counted, clip_of, root
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.queries.moments import LITTLE_NOISE, longest_norm, norm_bound_of
 from dpcore.records.features import two_classes
@@ -157,7 +157,8 @@ class PrivateNewton(LinearClassifier):
         start: weights (d,) of an earlier model over the same coordinates, at which the first gradient is asked for, in
         place of those that the moments suggest; of two classes only.
 
-        Raises ConfigurationError, also for more than MOST_COORDINATES; ShapeError; OracleRefusedError.
+        Raises ConfigurationError, also for more than MOST_COORDINATES; ShapeError; OracleRefusedError; DataError if no
+        row may count.
         """
         self._check()
         check_asked(self.class_weight, oracle.schema)
@@ -202,6 +203,7 @@ class PrivateNewton(LinearClassifier):
         settings = self._settings(USUAL)
         first = settings.first
         asked = oracle.moments(part=first, norm_bound=norm_bound)
+        check_counted(oracle.schema, asked)
         weighing, moments = weigh(self.class_weight, oracle.schema.label, asked)
         self.class_weights_: tuple[int, ...] = weighing.weights
         whitening = Whitening.of(moments, settings.shrinkage)
@@ -250,6 +252,7 @@ class PrivateNewton(LinearClassifier):
         first = settings.first
         norm_bound = self.norm_bound or _norm_of_classes(oracle.schema, oracle.epsilon)
         asked = oracle.class_moments(part=first, norm_bound=norm_bound)
+        check_counted(oracle.schema, asked)
         weighing, moments = weigh(self.class_weight, oracle.schema.label, asked)
         self.class_weights_ = weighing.weights
         whitening = Whitening.of(moments, settings.shrinkage)
