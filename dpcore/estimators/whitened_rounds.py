@@ -123,8 +123,8 @@ def check_counted(schema: Schema, moments: Moments | ClassMoments) -> None:
     if total <= max(_CERTAIN * noise, 0.0):
         raise DataError(
             f"the rows' weights {schema.weight.column!r} add up to {max(total, 0.0):.0f} rows, give or take "
-            f"{1.96 * noise:.0f}: nothing can be learned. Check that the column is not 0 or empty, or ask with a larger "
-            "epsilon. One answer was paid for, and no more is asked"
+            f"{1.96 * noise:.0f}: nothing can be learned. Check that the column is not 0 or empty, or ask with a "
+            "larger epsilon. One answer was paid for, and no more is asked"
         )
 
 

@@ -428,6 +428,6 @@ def test_rows_whose_weights_are_hidden_by_noise_are_refused_after_one_answer(tot
     if not refused:
         check_counted(schema, moments)
         return
-    with pytest.raises(DataError, match="the rows' weights 'w' add up to .* nothing can be learned"):
+    with pytest.raises(DataError, match=r"the rows' weights 'w' add up to .* nothing can be learned"):
         check_counted(schema, moments)
     check_counted(replace(schema, weight=None), moments)
