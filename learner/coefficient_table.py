@@ -265,7 +265,8 @@ def _scale(model: "Model", of: str) -> _Scale:
 
 
 _CLIPPED = (
-    "Gradients were clipped: these are no log odds. Coefficients of a logistic regression on the pooled rows are "
+    "Gradients were clipped: these are no log odds. Intervals are of the weights that this loss with clipped gradients "
+    "has over very many rows. Coefficients of a logistic regression on the pooled rows are "
     "usually nearer to 0, on public tables by a factor of 1.3 to 2.2, and intervals need not contain them. Train "
     "with a clip of at least 1 for odds ratios."
 )

@@ -177,20 +177,11 @@ class Model:
     @property
     def linear_scores(self) -> tuple[LinearScore, ...]:
         """Each score as a sum of weighted coordinates, beside the average of all: learner.scoring."""
-        weights = self.scoring.relative(self.theta)
-        d = weights.shape[1]
-        # Of several classes the covariance is of such weights, class by class.
+        # Of several classes no band beside the average was measured; tables against a reference have intervals.
+        covariance = None if self.schema.label.classes else self.covariance
         return tuple(
-            LinearScore(
-                name,
-                each,
-                self.schema,
-                self.feature_map,
-                None
-                if self.covariance is None
-                else self.covariance[place * d : place * d + d, place * d : place * d + d],
-            )
-            for place, (name, each) in enumerate(zip(self.scoring.names, weights, strict=True))
+            LinearScore(name, weights, self.schema, self.feature_map, covariance)
+            for name, weights in zip(self.scoring.names, self.scoring.relative(self.theta), strict=True)
         )
 
     def scores(self, x: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -192,6 +192,8 @@ def known_null(schema: Schema) -> NDArray[np.float64]:
 
 def _why_not(model: "Model", releases: tuple[Release, ...], options: Mapping[str, Any]) -> str:
     """Why no interval is computed for this model; empty if intervals are, or if it states its own."""
+    if model.covariance is not None and model.schema.label.classes:
+        return "Intervals are of each class against another: rado learner coefficients prints them."
     if model.covariance is not None:
         return ""
     if not releases:
