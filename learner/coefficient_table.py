@@ -291,7 +291,7 @@ def _notes_of_scores(model: "Model") -> tuple[str, ...]:
 def _table(model: "Model", found: Coefficients, adjustment: Adjustment) -> CoefficientTable:
     scale = _scale(model, found.of)
     rows = [_row(row, scale) for row in found.rows]
-    if model.schema.label.coding.intervals:
+    if model.schema.label.coding.intervals and rows:
         # The level of the hazard is in the baseline.
         rows = [row for row in rows if row.column != _INTERCEPT]
         rows = [replace(row, comparable=close) for row, close in zip(rows, _comparable(model), strict=True)]

@@ -112,6 +112,7 @@ def test_models_are_kept_and_drawn(models, tmp_path, capsys):
         file = tmp_path / f"{name}.json"
         model.save(file)
         assert Model.load(file).digest == model.digest
+        assert not model.coefficients()[0].rows
         assert run(["learner", "picture", str(file), "--out", str(tmp_path / f"{name}.svg"), "--format", "json"]) == 0
         data = json.loads(capsys.readouterr().out)["data"]
         assert (data["adds_to"], data["is_logarithm"]) == (ADDS_TO[name], True)
