@@ -284,7 +284,7 @@ def _notes_of_scores(model: "Model") -> tuple[str, ...]:
     if model.estimator != "newton" or model.sampling is not None:
         return ()
     if model.schema.label.coding.classes and model.covariance is None:
-        return ("For so many weights of several classes, or an older model, no errors are known.",)
+        return ("For the weights of several classes no errors are stated.",)
     return (_CLIPPED_OF_CLASSES if model.schema.label.coding.classes else _CLIPPED,)
 
 
