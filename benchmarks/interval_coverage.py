@@ -256,9 +256,7 @@ def coefficients_of(population: Population, made: Model, true: Model) -> tuple[N
     combinations = np.array([weights for _, _, weights in effects(population.schema)])
     assert made.covariance is not None, "the run has answers"
     errors = np.abs(combinations @ (made.theta - true.theta))
-    return measurable(combinations, made.covariance, PRIOR_DEVIATION), errors <= half_widths(
-        combinations, made.covariance
-    )
+    return measurable(combinations, made.covariance), errors <= half_widths(combinations, made.covariance)
 
 
 def bands_of(made: Model, true: Model) -> list[tuple[str, float, float]]:

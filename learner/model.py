@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import DataError, ModelError, RadofedError, ShapeError
-from dpcore.estimators.curvatures import prior_deviation
 from dpcore.estimators.hazard_scores import restricted_means, survival
 from dpcore.evaluation.class_costs import LeastClassCost, raised
 from dpcore.numbers.rationals import exact_number
@@ -41,8 +40,10 @@ from learner.score_parts import Explanation, LinearScore, explain
 from learner.scoring import scoring_of
 from learner.scoring_base import Scoring
 from learner.uncertainty import (
+    OF_CLASSES,
     Calibration,
     ClassCalibration,
+    Limits,
     calibrated_on,
     calibration_from,
     checked_covariance,
@@ -113,7 +114,8 @@ class Model:
     feature_map: FeatureMap | None = None
     """What rows are mapped by; d is then the map's."""
     covariance: NDArray[np.float64] | None = field(default=None, repr=False)
-    """(d, d), of theta given what was released: noise, sampling and shrinkage; None if it is not known."""
+    """(d, d), of theta given what was released: noise, sampling and shrinkage; None if it is not known. Of several
+    classes (k d, k d), class by class, of weights beside their average."""
     sampling: NDArray[np.float64] | None = field(default=None, repr=False, kw_only=True)
     """(d, d), the part of the choice of the rows in `covariance`, None if it is not known."""
     calibration: Calibration | ClassCalibration | None = field(default=None, repr=False)
@@ -161,7 +163,7 @@ class Model:
         object.__setattr__(self, "log_hazards", _checked_baseline(self.log_hazards, self.schema.label))
         if self.calibration is not None:
             self.calibration.check(self.scoring)
-        self._check_covariances(len(theta))
+        self._check_covariances(theta.size)
 
     def _check_covariances(self, d: int) -> None:
         if self.sampling is not None and self.covariance is None:
@@ -169,8 +171,6 @@ class Model:
         for name in ("covariance", "sampling"):
             if (found := getattr(self, name)) is None:
                 continue
-            if self.schema.label.classes:
-                raise ModelError("the weights of several classes have no covariance; leave it out of the model")
             object.__setattr__(self, name, checked_covariance(found, d))
 
     @property
@@ -179,15 +179,18 @@ class Model:
         return scoring_of(self.schema.label, is_rate=self.link == "log")
 
     @property
-    def prior_deviation(self) -> float:
-        """Of a weight of which the answers say nothing, in the covariance."""
-        return prior_deviation(self.schema.label.coding)
+    def limits(self) -> Limits:
+        """From where on what its scores add is not measurable."""
+        label = self.schema.label
+        return Limits.of(label, is_rate=self.link == "log") if label.coding.has_value else OF_CLASSES
 
     @property
     def linear_scores(self) -> tuple[LinearScore, ...]:
         """Each score as a sum of weighted coordinates, beside the average of all: learner.scoring."""
+        # Of several classes no band beside the average was measured; tables against a reference have intervals.
+        covariance = None if self.schema.label.classes else self.covariance
         return tuple(
-            LinearScore(name, weights, self.schema, self.feature_map, self.covariance, self.prior_deviation)
+            LinearScore(name, weights, self.schema, self.feature_map, covariance, self.limits)
             for name, weights in zip(self.scoring.names, self.scoring.relative(self.theta), strict=True)
         )
 
@@ -296,13 +299,16 @@ class Model:
         """
         return model_views.probabilities_of(self, predict(self, data))
 
-    def coefficients(self, *, adjustment: Adjustment = "none") -> tuple[CoefficientTable, ...]:
+    def coefficients(
+        self, *, adjustment: Adjustment = "none", reference: str | None = None
+    ) -> tuple[CoefficientTable, ...]:
         """The table of each score's coefficients, in the columns' units: `learner.coefficient_table`.
 
         Of models that state the errors of their weights it has standard errors, p-values and intervals. adjustment: of
-        p-values for their number, "holm" or "benjamini-hochberg". Raises ConfigurationError for another.
+        p-values for their number, "holm" or "benjamini-hochberg". reference: of several classes the one that the others
+        are compared with, by default the one that is known best. Raises ConfigurationError for another of either.
         """
-        return coefficient_tables(self, adjustment=adjustment)
+        return coefficient_tables(self, adjustment=adjustment, reference=reference)
 
     def summary(self, *, adjustment: Adjustment = "none") -> str:
         """The tables of `coefficients`, and the privacy statement, as text."""
@@ -457,16 +463,17 @@ class Model:
         if "feature_map" in content:
             feature_map = FeatureMap.from_list(content["feature_map"], bias=schema.bias)
         names = tuple(name for name, _ in content["theta"])
+        theta = np.array([value for _, value in content["theta"]], dtype=np.float64).T
         model = cls(
-            theta=np.array([value for _, value in content["theta"]], dtype=np.float64).T,
+            theta=theta,
             schema=schema,
             estimator=str(content["learner"]),
             release_digest=bytes.fromhex(content["release_digest"]),
             statement=PrivacyStatement.from_dict(content["statement"]),
             held_back=exact_number(content["held_back"]) if "held_back" in content else None,
             feature_map=feature_map,
-            covariance=covariance_from_text(content["covariance"], len(names)) if "covariance" in content else None,
-            sampling=covariance_from_text(content["sampling"], len(names)) if "sampling" in content else None,
+            covariance=covariance_from_text(content["covariance"], theta.size) if "covariance" in content else None,
+            sampling=covariance_from_text(content["sampling"], theta.size) if "sampling" in content else None,
             calibration=calibration_from(content["calibration"]) if "calibration" in content else None,
             epochs=tuple(map(str, content.get("epochs", ()))),
             started_from=bytes.fromhex(content["started_from"]) if "started_from" in content else None,

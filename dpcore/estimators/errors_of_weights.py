@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dpcore.estimators.curvatures import Curvatures, OfLogOdds
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.numbers.processors import one_blas_thread
-from dpcore.rados.distribution import Moments, NumberMoments
+from dpcore.rados.distribution import ClassMoments, Moments, NumberMoments
 from dpcore.records.feature_map import Column, FeatureMap
 from dpcore.records.schema import Schema
 
@@ -63,7 +63,7 @@ class Released:
     """What is known beside the answers."""
 
     schema: Schema
-    moments: Moments | NumberMoments
+    moments: Moments | NumberMoments | ClassMoments
     basis: Matrix
     """P."""
     clip: float
@@ -73,6 +73,8 @@ class Released:
     """Another loss, which has a clip of its own."""
     widened: float = 1.0
     """Variances count so many times more."""
+    products: Matrix | None = None
+    """(d, d), mean products of the coordinates, if more is known of them than the moments tell."""
 
     @property
     def curvatures(self) -> Curvatures:
@@ -108,7 +110,7 @@ def _errors(theta: Vector, answers: Sequence[Answer], released: Released) -> Err
     if variance > loss.separated**2:
         return Errors((2.0 * loss.prior) ** 2 * np.eye(d), (2.0 * loss.prior) ** 2 * np.eye(d))
     rows = _MadeRows.of(columns, released, random)
-    seen = _Seen.of(theta, answers, released)
+    seen = SeenAnswers.of(theta, answers, released)
     here = rows.curvature(theta)
     mean, root, total = theta, np.zeros((d, d)), np.zeros((d, d))
     for draw in range(_DRAWS):
@@ -128,7 +130,9 @@ def _errors(theta: Vector, answers: Sequence[Answer], released: Released) -> Err
     return Errors(total, _sampling(theta, rows, columns, released.moments))
 
 
-def _sampling(theta: Vector, rows: "_MadeRows", columns: "_Columns", moments: Moments | NumberMoments) -> Matrix:
+def _sampling(
+    theta: Vector, rows: "_MadeRows", columns: "_Columns", moments: Moments | NumberMoments | ClassMoments
+) -> Matrix:
     """See `Errors.sampling`."""
     wider = columns.products + _SURELY * np.diag(np.diag(moments.product_noise)) / moments.rows
     half = _half(columns.of_records @ wider @ columns.of_records.T)
@@ -152,8 +156,18 @@ def _half(products: Matrix) -> Matrix:
     return np.asarray(sizes[:, np.newaxis] * ((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T))
 
 
+def columns_and_rows(released: Released, random: np.random.Generator) -> tuple[Matrix, Vector, Matrix, Vector]:
+    """What is known of columns, for other losses.
+
+    Mean products (d, d), relative errors of counts of levels (d,), and made rows (n, d) with their shares (n,).
+    """
+    columns = _Columns.of(released)
+    rows = _MadeRows.of(columns, released, random)
+    return columns.products, columns.count_errors, rows.mapped, rows.shares
+
+
 @dataclass(frozen=True, eq=False)
-class _Seen:
+class SeenAnswers:
     """The answers."""
 
     basis: Matrix
@@ -165,6 +179,7 @@ class _Seen:
 
     @classmethod
     def of(cls, theta: Vector, answers: Sequence[Answer], released: Released) -> Self:
+        """Those to the stated weights (d,)."""
         steps = (np.linalg.solve(released.basis.T, one.theta - theta) for one in answers)
         squares = tuple(float(step @ step) for step in steps)
         return cls(released.basis, tuple(answers), squares, released.curvatures.prior)
@@ -243,9 +258,11 @@ class _Columns:
         levels = [places[each] for each in categories]
         products, errors, of_records = _cleaned(released.moments, levels, _complete(schema))
         found = cls(schema, places, tuple(categories), products / m, errors, of_records)
+        if released.products is not None:
+            return replace(found, products=released.products)
         return found.centred(released.moments) if released.loss and not released.feature_map else found
 
-    def centred(self, moments: Moments | NumberMoments) -> Self:
+    def centred(self, moments: Moments | NumberMoments | ClassMoments) -> Self:
         """With covariances in which no column is lost in the noise, and none is quite a combination of others.
 
         A flag is 1 or -1, and a level 1 or 0: their means tell their variances. Others are shrunk as by `_cleaned`.
@@ -306,7 +323,9 @@ def _complete(schema: Schema) -> list[bool]:
 
 
 def _cleaned(
-    moments: Moments | NumberMoments, categories: Sequence[NDArray[np.intp]], complete: Sequence[bool]
+    moments: Moments | NumberMoments | ClassMoments,
+    categories: Sequence[NDArray[np.intp]],
+    complete: Sequence[bool],
 ) -> tuple[Matrix, Vector, Matrix]:
     """The sums of products, shrunk towards independent columns; relative errors of the counts of levels, (d,); and Q.
 

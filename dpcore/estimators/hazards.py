@@ -257,6 +257,24 @@ class Baseline:
         """The size of a record's residuals: the root of twice the share of events, at most 1."""
         return float(np.sqrt(min(1.0, 2.0 * self.rate)))
 
+    def level(self, log_hazards: Vector) -> float:
+        """The mean of (J,) over events."""
+        return float(self.shares @ log_hazards) / float(self.shares.sum())
+
+    def with_level(
+        self, answer: GradientEstimate, point: Vector, theta: Vector, constant: Vector, axes: Matrix
+    ) -> Answer:
+        """An answer at (J,) and theta (d,), with the derivative in the level, the sum over intervals, along `constant`.
+
+        axes: the directions that it was about, `constant` among them.
+        """
+        of_z, of_intervals = answer.mean[len(point) :], answer.mean[: len(point)]
+        along = of_intervals.sum() / self.weight - float(constant @ of_z)
+        at = theta.copy()
+        at[-1] += self.level(point * self.weight)
+        noise = answer.deviation * max(1.0, float(np.sqrt(len(point))) / self.weight)
+        return Answer(at, of_z + constant * along, noise, axes)
+
 
 class _Rounds:
     """Gradients at one point after the other. clip: over the usual one, at first."""
@@ -298,26 +316,15 @@ class _Rounds:
         return Hazards(log_hazards, theta, self._errors(theta, log_hazards), len(self.seen), refusal)
 
     def _of_level(self, answer: GradientEstimate) -> Answer:
-        """The answer in the basis of `_with_level`: the sum over all intervals is the derivative in the level."""
-        of_z, of_intervals = answer.mean[self._intervals :], answer.mean[: self._intervals]
-        mean = (
-            of_z
-            - self._constant * float(self._constant @ of_z)
-            + self._constant * (of_intervals.sum() / self._baseline.weight)
-        )
+        """The answer in the basis of `_errors`."""
         theta = np.asarray(self._basis.matrix.T @ self.phi[self._intervals :])
-        theta[-1] += self._level(self.phi[: self._intervals] * self._baseline.weight)
-        noise = answer.deviation * max(1.0, float(np.sqrt(self._intervals)) / self._baseline.weight)
-        return Answer(theta, mean, noise, np.eye(len(theta)))
-
-    def _level(self, log_hazards: Vector) -> float:
-        """The mean over events."""
-        return float(self._baseline.shares @ log_hazards) / float(self._baseline.shares.sum())
+        point = self.phi[: self._intervals]
+        return self._baseline.with_level(answer, point, theta, self._constant, np.eye(len(theta)))
 
     def _errors(self, theta: Vector, log_hazards: Vector) -> Errors | None:
         if not (self._answers and self._bias):
             return None
-        level, with_level = self._level(log_hazards), self._basis.matrix.copy()
+        level, with_level = self._baseline.level(log_hazards), self._basis.matrix.copy()
         with_level[:, -1] += self._constant
         loss = OfHazards(float(self.clip), self._baseline.weight, log_hazards - level, self._baseline.at_risk)
         released = Released(self._oracle.schema, self._moments, with_level, float(self.clip), loss=loss)

@@ -151,9 +151,26 @@ def test_a_model_is_kept_and_predicts_classes(model, tmp_path):
     assert lines[1].endswith(",,,")
 
 
-def test_a_covariance_is_of_one_score(model):
-    with pytest.raises(ModelError, match="the weights of several classes have no covariance"):
+def test_a_covariance_is_of_all_weights_class_by_class(model, tmp_path):
+    """Tables compare each class with a reference, whose intervals follow from the covariance of both."""
+    with pytest.raises(ShapeError, match="the covariance has shape"):
         replace(model, covariance=np.eye(3))
+    size = model.theta.size
+    wide = np.diag(np.repeat([0.04, 0.01, 0.09], size // 3))
+    made = replace(model, covariance=wide, sampling=wide)
+    made.save(tmp_path / "m.json")
+    np.testing.assert_array_equal(Model.load(tmp_path / "m.json").covariance, wide)
+    tables = made.coefficients()
+    assert [each.of for each in tables] == ["ant against bee", "cow against bee"]
+    assert {each.ratio for each in tables} == {"relative risk ratio"}
+    row = next(each for each in made.coefficients(reference="ant")[1].rows if each.column != "intercept")
+    again = next(each for each in made.coefficients(reference="cow")[0].rows if each.column != "intercept")
+    assert (row.estimate, row.standard_error) == pytest.approx((-again.estimate, again.standard_error))
+    assert row.ratio == pytest.approx(np.exp(row.estimate))
+    with pytest.raises(ConfigurationError, match="no score for 'dog'"):
+        made.coefficients(reference="dog")
+    with pytest.raises(ConfigurationError, match="leave it out, or train newton"):
+        replace(model, covariance=None, sampling=None).coefficients(reference="ant")
 
 
 def test_trained_weights_are_beside_the_average(memory, model):
