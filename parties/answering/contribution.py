@@ -371,27 +371,30 @@ class Uploads:
         # The bytes that were stored with the charge, because a receipt has one content.
         signed = self._attempts.receipt(held) or _receipt(cohort, held, spool, party)
         arrived = self._arrived.setdefault((held.query_id, held.attempt), set())
-        self._send_chunks(held, spool, arrived | chunks_held, wanted)
         try:
-            self._coordinator.receipt(signed)
+            self._send_all(held, spool, signed, arrived | chunks_held, wanted)
         except WireError as error:
             if error.code is not Code.CHUNK_MISSING:
                 raise
             # The coordinator lost some chunks. Sending the same bytes again is harmless.
             arrived.clear()
-            self._send_chunks(held, spool, set(), wanted)
-            self._coordinator.receipt(signed)
+            self._send_all(held, spool, signed, set(), wanted)
 
-    def _send_chunks(self, held: Attempt, spool: Spool, there: AbstractSet[int], wanted: Callable[[], bool]) -> None:
-        """Send every chunk that is not in `there`."""
+    def _send_all(
+        self, held: Attempt, spool: Spool, receipt: Envelope, there: AbstractSet[int], wanted: Callable[[], bool]
+    ) -> None:
+        """Send every chunk that is not in `there`, the last one with the receipt."""
         arrived = self._arrived.setdefault((held.query_id, held.attempt), set())
-        for index in range(len(spool.hashes)):
-            if index in there:
-                continue
+        missing = [index for index in range(len(spool.hashes)) if index not in there]
+        is_taken = False
+        for index in missing:
             if not wanted():
                 raise StoppedError("the upload continues when it is wanted again")
-            self._coordinator.upload_chunk(held.query_id, held.attempt, spool.chunk(index))
+            with_it = receipt if index == missing[-1] else None
+            is_taken = self._coordinator.upload_chunk(held.query_id, held.attempt, spool.chunk(index), with_it)
             arrived.add(index)
+        if not is_taken:
+            self._coordinator.receipt(receipt)
 
     def forget(self, held: Attempt) -> None:
         """Discard the state of an attempt that is over."""
