@@ -258,9 +258,14 @@ class Session:
 
         Raises WireError(COHORT_TOO_SMALL), and what `would_accept` raises.
         """
-        answered = [query_id for query_id in self.asked() if self.release_directory(query_id).exists()]
-        schemas = {self._query(query_id).schema.digest for query_id in answered}
-        if not schemas or plan.query.schema.digest in schemas:
+        has_answers = False
+        # Newest first: a training asks about one schema, and reading all that was ever asked takes longer each round.
+        for query_id in self._state.newest_queries():
+            if self.release_directory(query_id).exists():
+                has_answers = True
+                if self._query(query_id).schema.digest == plan.query.schema.digest:
+                    return
+        if not has_answers:
             return
         found = self.would_accept(request, of_all=False)
         asked = _asks(plan)
@@ -344,7 +349,7 @@ class Session:
 
     def kind(self, query_id: bytes) -> str:
         """The name of a query's kind, empty if this state directory lacks the query."""
-        return self._query(query_id).kind.name if query_id in self._state.query_ids() else ""
+        return self._query(query_id).kind.name if self._state.has(query_id) else ""
 
     def list(self) -> tuple[QueryStatus, ...]:
         """The status of all queries of this learner that the coordinator still keeps, newest first."""
@@ -356,11 +361,11 @@ class Session:
 
     def parties_of(self, query_id: bytes) -> frozenset[str] | None:
         """The parties that a query asks; None if this state directory lacks it."""
-        return self._query(query_id).binding.parties if query_id in self._state.query_ids() else None
+        return self._query(query_id).binding.parties if self._state.has(query_id) else None
 
     def not_asked(self, query_id: bytes) -> tuple[str, ...]:
         """The parties of the query's roster that it does not ask; none if this state directory lacks the query."""
-        return self._state.find(query_id).not_asked if query_id in self._state.query_ids() else ()
+        return self._state.find(query_id).not_asked if self._state.has(query_id) else ()
 
     def cancel(self, query_id: bytes) -> None:
         """Cancel a query that has no total yet. Charges of parties remain."""
@@ -454,7 +459,7 @@ class Session:
 
         Each change that is told is a call, which keeps the coordinator from the query itself.
         """
-        expiry_unix_s = self._query(query_id).not_after_unix_s if query_id in self._state.query_ids() else math.inf
+        expiry_unix_s = self._query(query_id).not_after_unix_s if self._state.has(query_id) else math.inf
         end = None if timeout_s is None else time.monotonic() + timeout_s
         roster = self._state.newest_roster()
         parties = 0 if roster is None else len(open_roster(roster, self._federation_key).parties)
@@ -470,7 +475,7 @@ class Session:
                 return status
             if status.phase is Phase.FAILED:
                 self._state.note_end(query_id, status.code, status.detail)
-                raise failure(status, self._query(query_id) if query_id in self._state.query_ids() else None)
+                raise failure(status, self._query(query_id) if self._state.has(query_id) else None)
             if status.phase is Phase.LOST:
                 if not retries:
                     raise AttemptLostError(status, self.cost_of_retry(status))

@@ -264,6 +264,7 @@ class Uploads:
         self._random, self._on_charged = random, on_charged
         # Chunks acknowledged since this process started: newer than the coordinator's list of held chunks.
         self._arrived: dict[tuple[bytes, int], set[int]] = {}
+        self._unnoted: set[tuple[bytes, int]] = set()
 
     def charged(self, opened: OpenedQuery, cohort: Cohort, held: Attempt, party: Party) -> Spool:
         """Mask and charge the contribution for a cohort. After the return its bytes may leave.
@@ -292,7 +293,7 @@ class Uploads:
                 cohort=cohort.digest,
                 parties=len(cohort.acceptances),
             )
-            self._note_charge(held)
+            self._unnoted.add((held.query_id, held.attempt))
             self._on_charged()
         self._spools.remove_bare(held.query_id, held.attempt)
         return spool
@@ -311,13 +312,21 @@ class Uploads:
             bytes=opened.ciphertexts * opened.public_key.ciphertext_bytes,
         )
 
-    def _note_charge(self, held: Attempt) -> None:
-        """Note what the attempt cost and what remains. If that fails, the ledger still has the cost."""
+    def note_charge(self, held: Attempt) -> None:
+        """Note what an attempt cost that was just charged, and what remains; once.
+
+        If that fails, or the process is killed before, the ledger still has the cost.
+        """
+        if (held.query_id, held.attempt) not in self._unnoted:
+            return
+        self._unnoted.discard((held.query_id, held.attempt))
         try:
             charge, state = self._attempts.cost(held), self._attempts.ledger_state()
             if charge is not None:
                 scopes = scope_costs(charge, state)
-                self._history.happened(held.query_id, held.attempt, What.CHARGED, self._clock(), scopes=scopes)
+                self._history.happened(
+                    held.query_id, held.attempt, What.CHARGED, self._clock(), is_late=True, scopes=scopes
+                )
         except RadofedError as error:
             self._log.warning("history not written", query=held.query_id, attempt=held.attempt, reason=str(error))
 

@@ -407,10 +407,13 @@ class QueryLifecycle:
             self._log.info("gave up", query=work.query_id, attempt=work.attempt, code=refusal.code)
         self._withdrawals.arrived(work)
 
-    def _note(self, query_id: bytes, attempt: int, what: What, **details: str | int) -> None:
-        """Note in the history what has happened. If that fails, what the ledger knows of it is still shown."""
+    def _note(self, query_id: bytes, attempt: int, what: What, *, is_late: bool = False, **details: str | int) -> None:
+        """Note in the history what has happened. If that fails, what the ledger knows of it is still shown.
+
+        is_late: see `History.happened`.
+        """
         try:
-            self._history.happened(query_id, attempt, what, self._clock(), **details)
+            self._history.happened(query_id, attempt, what, self._clock(), is_late=is_late, **details)
         except RadofedError as error:
             self._log.warning("history not written", query=query_id, attempt=attempt, what=what, reason=str(error))
 
@@ -536,7 +539,11 @@ class QueryLifecycle:
         except SpoolLostError as error:
             self._lose(work, held, error)
         else:
-            self._send(work, work.cohort, held, spool, wanted)
+            try:
+                self._send(work, work.cohort, held, spool, wanted)
+            finally:
+                # The others wait for the bytes, and nobody for this.
+                self._uploads.note_charge(held)
 
     def _send(self, work: Work, cohort: Cohort, held: Attempt, spool: Spool, wanted: Callable[[], bool]) -> None:
         try:
@@ -549,7 +556,7 @@ class QueryLifecycle:
             self._log.error("upload refused", query=held.query_id, attempt=held.attempt, **named(error))
         else:
             self._attempts.uploaded(held)
-            self._note(held.query_id, held.attempt, What.UPLOADED)
+            self._note(held.query_id, held.attempt, What.UPLOADED, is_late=True)
             self._log.info("uploaded", query=held.query_id, attempt=held.attempt, chunks=len(spool.hashes))
 
     def _lose(self, work: Work, held: Attempt, error: SpoolLostError) -> None:
@@ -569,7 +576,7 @@ class QueryLifecycle:
         if self._attempts.end(held):
             if is_lost:
                 self._on_lost()
-            self._note(held.query_id, held.attempt, What.ENDED, reason=reason)
+            self._note(held.query_id, held.attempt, What.ENDED, is_late=True, reason=reason)
             self._log.info("attempt over", query=held.query_id, attempt=held.attempt, reason=reason)
         # Also if it was over before: a contribution may have been spooled while another thread ended the attempt.
         self._drop(held)

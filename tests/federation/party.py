@@ -243,7 +243,9 @@ class Parts:
         self.ledger = Ledger.open(directory / "ledger.sqlite", owner, limits)
         self.attempts, self.spools = Attempts(self.ledger), Spools(directory / "spool", spool_bytes)
         tidy(self.spools, self.attempts)
-        self.history = History(HistoryDatabase(directory / HISTORY_FILE, federation=federation, party=party.name))
+        # Nothing is written by a thread, at a moment that no test knows.
+        database = HistoryDatabase(directory / HISTORY_FILE, federation=federation, party=party.name, late_s=None)
+        self.history = History(database)
         self.rosters = Rosters(directory, federation=federation, federation_key=federation_key, log=log)
         self.lifecycle = QueryLifecycle(
             party,

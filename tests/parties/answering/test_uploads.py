@@ -79,6 +79,18 @@ def test_the_receipt_goes_with_the_last_chunk_if_the_coordinator_takes_it(ada, i
     ada.hub.opened_receipt()
 
 
+def test_after_a_restart_an_uploaded_attempt_gives_its_receipt_again_and_no_bytes(ada):
+    envelope, cohort = ready(ada)
+    ada.upload(envelope, cohort)
+    first, sent = ada.hub.receipts[:], dict(ada.hub.chunks)
+    ada.restart()
+    ada.upload(envelope, cohort, state=PartyState.UPLOADED, chunks_held=frozenset({0}))
+    assert ada.hub.receipts == first * 2
+    assert ada.hub.chunks == sent
+    assert ada.state(envelope) is S.UPLOADED
+    assert ada.ledger.unbounded() == 1
+
+
 @pytest.mark.usefixtures("several_chunks")
 def test_an_upload_stops_between_chunks_and_resumes(ada):
     envelope, cohort = ready(ada, ada.world.plain_query(150))
