@@ -407,15 +407,22 @@ class QueryLifecycle:
             self._log.info("gave up", query=work.query_id, attempt=work.attempt, code=refusal.code)
         self._withdrawals.arrived(work)
 
-    def _note(self, query_id: bytes, attempt: int, what: What, *, is_late: bool = False, **details: str | int) -> None:
-        """Note in the history what has happened. If that fails, what the ledger knows of it is still shown.
-
-        is_late: see `History.happened`.
-        """
+    def _note(self, query_id: bytes, attempt: int, what: What, **details: str | int) -> None:
+        """Note in the history what has happened. If that fails, what the ledger knows of it is still shown."""
         try:
-            self._history.happened(query_id, attempt, what, self._clock(), is_late=is_late, **details)
+            self._history.happened(query_id, attempt, what, self._clock(), **details)
         except RadofedError as error:
-            self._log.warning("history not written", query=query_id, attempt=attempt, what=what, reason=str(error))
+            self._not_noted(query_id, attempt, what, error)
+
+    def _note_late(self, held: Attempt, what: What, **details: str | int) -> None:
+        """Note what may be written with the next event (`History.happened`)."""
+        try:
+            self._history.happened(held.query_id, held.attempt, what, self._clock(), is_late=True, **details)
+        except RadofedError as error:
+            self._not_noted(held.query_id, held.attempt, what, error)
+
+    def _not_noted(self, query_id: bytes, attempt: int, what: What, error: RadofedError) -> None:
+        self._log.warning("history not written", query=query_id, attempt=attempt, what=what, reason=str(error))
 
     def _deliver(self, work: Work, held: Attempt) -> bool:
         """Ensure that the coordinator has the acceptance. Returns whether it has.
@@ -556,7 +563,7 @@ class QueryLifecycle:
             self._log.error("upload refused", query=held.query_id, attempt=held.attempt, **named(error))
         else:
             self._attempts.uploaded(held)
-            self._note(held.query_id, held.attempt, What.UPLOADED, is_late=True)
+            self._note_late(held, What.UPLOADED)
             self._log.info("uploaded", query=held.query_id, attempt=held.attempt, chunks=len(spool.hashes))
 
     def _lose(self, work: Work, held: Attempt, error: SpoolLostError) -> None:
@@ -576,7 +583,7 @@ class QueryLifecycle:
         if self._attempts.end(held):
             if is_lost:
                 self._on_lost()
-            self._note(held.query_id, held.attempt, What.ENDED, is_late=True, reason=reason)
+            self._note_late(held, What.ENDED, reason=reason)
             self._log.info("attempt over", query=held.query_id, attempt=held.attempt, reason=reason)
         # Also if it was over before: a contribution may have been spooled while another thread ended the attempt.
         self._drop(held)

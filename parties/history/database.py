@@ -118,7 +118,8 @@ class HistoryDatabase:
         self.path = path
         self._lock, self._depth = threading.RLock(), 0
         self._late: list[Callable[[sqlite3.Connection], object]] = []
-        self._late_s, self._timer = late_s, None
+        self._late_s = late_s
+        self._timer: threading.Timer | None = None
         if not create and not path.exists():
             raise ConfigurationError(f"{path}: there is no history yet; the party creates it when it first starts")
         try:
