@@ -324,9 +324,7 @@ class Uploads:
             charge, state = self._attempts.cost(held), self._attempts.ledger_state()
             if charge is not None:
                 scopes = scope_costs(charge, state)
-                self._history.happened(
-                    held.query_id, held.attempt, What.CHARGED, self._clock(), is_late=True, scopes=scopes
-                )
+                self._history.happened_late(held.query_id, held.attempt, What.CHARGED, self._clock(), scopes=scopes)
         except RadofedError as error:
             self._log.warning("history not written", query=held.query_id, attempt=held.attempt, reason=str(error))
 

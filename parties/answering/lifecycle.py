@@ -415,9 +415,9 @@ class QueryLifecycle:
             self._not_noted(query_id, attempt, what, error)
 
     def _note_late(self, held: Attempt, what: What, **details: str | int) -> None:
-        """Note what may be written with the next event (`History.happened`)."""
+        """Note what may be written with the next event (`History.happened_late`)."""
         try:
-            self._history.happened(held.query_id, held.attempt, what, self._clock(), is_late=True, **details)
+            self._history.happened_late(held.query_id, held.attempt, what, self._clock(), **details)
         except RadofedError as error:
             self._not_noted(held.query_id, held.attempt, what, error)
 

@@ -182,24 +182,31 @@ class History:
                     "UPDATE queries SET bounds = ?, epoch = ? WHERE query_id = ?", (bounds, epoch, opened.query_id)
                 )
 
-    def happened(
-        self, query_id: bytes, attempt: int, what: What, now_unix_s: float, *, is_late: bool = False, **details: Any
-    ) -> None:
+    def happened(self, query_id: bytes, attempt: int, what: What, now_unix_s: float, **details: Any) -> None:
         """Note an event, durably. The newest of the same kind in an attempt replaces the others.
 
         A refusal for the reason that is noted changes nothing: a coordinator may cause it at any pace.
-
-        is_late: whether it may be written with the next event, or a moment later, unless the query waits for a person:
-        for what the ledger knows too, so that a crash loses nothing that counts.
         """
+        with self.database.transaction() as connection:
+            noted = _note(connection, query_id, attempt, what, now_unix_s, json.dumps(details))
+        self._count(what, noted)
+
+    def happened_late(self, query_id: bytes, attempt: int, what: What, now_unix_s: float, **details: Any) -> None:
+        """Note an event as `happened` does, but with the next one, or a moment later.
+
+        For what the ledger knows too, so that a crash loses nothing that counts. Of a query that waits for a person it
+        is noted at once.
+        """
+        if self.waits(query_id):
+            self.happened(query_id, attempt, what, now_unix_s, **details)
+            return
+        with self.database.reading() as connection:
+            noted = connection.execute(_DETAILS_OF, (query_id, attempt, what.value)).fetchone()
         event = (query_id, attempt, what, now_unix_s, json.dumps(details))
-        if is_late and not self.waits(query_id):
-            with self.database.reading() as connection:
-                noted = connection.execute(_DETAILS_OF, (query_id, attempt, what.value)).fetchone()
-            self.database.later(lambda connection: _note(connection, *event))
-        else:
-            with self.database.transaction() as connection:
-                noted = _note(connection, *event)
+        self.database.later(lambda connection: _note(connection, *event))
+        self._count(what, noted)
+
+    def _count(self, what: What, noted: tuple[str] | None) -> None:
         if noted is None:
             self._since_forgotten += 1
             self._on_noted(what)
