@@ -73,6 +73,14 @@ def test_a_charge_and_its_state_change_together(ada):
         charge(ada, held, cohort=b"x" * 32)
 
 
+def test_what_is_not_charged_is_not_uploaded(ada):
+    held = accept(ada)
+    ada.attempts.ready(held, SPOOL)
+    with pytest.raises(LedgerConflictError, match="is ready and cannot become uploaded"):
+        ada.attempts.uploaded(held)
+    assert ada.attempts.find(held.query_id, held.attempt).state is AttemptState.READY
+
+
 def test_an_acceptance_that_is_not_covered_is_not_kept(ada):
     for attempt in range(1, 11):
         accept(ada, attempt=attempt)
