@@ -437,7 +437,17 @@ class Query(Wire[query_pb2.Query]):
     @classmethod
     def from_bytes(cls, payload: bytes) -> "Query":
         """The query that was signed. Raises WireError."""
-        return cls.from_proto(_parsed(payload))
+        return _read_again(payload) if len(payload) <= _READ_AGAIN_BYTES else cls.from_proto(_parsed(payload))
+
+
+_READ_AGAIN_BYTES = 1 << 16
+"""A longer query is read anew each time, so that what is kept is small whoever sends it."""
+
+
+@lru_cache(maxsize=8)
+def _read_again(payload: bytes) -> Query:
+    """A query that was read lately: each node reads the query of a round several times."""
+    return Query.from_proto(_parsed(payload))
 
 
 def _parsed(payload: bytes) -> query_pb2.Query:
