@@ -34,6 +34,7 @@ from benchmarks import (
     rado_kernel,
     record_level,
     regressions,
+    repeated_draws,
     scaling,
     startup,
     survival_tables,
@@ -48,6 +49,7 @@ QUIET_CORES = 0.1
 BENCHMARKS = {
     "encryption": encryption,
     "rado_kernel": rado_kernel,
+    "repeated_draws": repeated_draws,
     "data_path": data_path,
     "data_sources": data_sources,
     "federated_run": federated_run,
@@ -79,6 +81,7 @@ BENCHMARKS = {
 QUICK = (
     "encryption",
     "rado_kernel",
+    "repeated_draws",
     "data_path",
     "data_sources",
     "federated_run",

@@ -7,6 +7,12 @@ It runs pip twice. First `pip install --require-hashes` installs what radofed an
 pip refuses a file with another hash, and a package that is not listed. Then it installs the checkout itself, which
 fetches nothing more (`--no-deps --no-build-isolation`).
 
+For a machine without a network: fetch the packages on one that has one, with the same system, processor and version of
+Python, carry the folder and this checkout over, and install from there. The hashes are checked on both machines:
+
+    python deploy/install.py --download packages metrics
+    python deploy/install.py --packages packages metrics
+
 The extra `research` is a distribution of its own, built from a folder of the checkout. With `--editable` it is there
 already.
 
@@ -113,6 +119,8 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--editable", action="store_true", help="use the checkout itself, for work on it")
     parser.add_argument("--only-needed", action="store_true", help="install what radofed needs, and not radofed")
+    parser.add_argument("--download", metavar="FOLDER", help="put the packages into this folder, and install nothing")
+    parser.add_argument("--packages", metavar="FOLDER", help="install from this folder, without a network")
     parser.add_argument("--python", metavar="PLACE", help="environment to install into; default: that of this Python")
     given = parser.parse_args(arguments)
     extras = [extra for each in given.extras for extra in each.split(",") if extra]
@@ -124,22 +132,29 @@ def main(arguments: list[str]) -> int:
     if missing := sorted({normalised(name) for name in given.more} - packages.keys()):
         parser.error(f"not in constraints.txt: {', '.join(missing)}")
     names = needed(packages, direct(project, extras) | {normalised(name) for name in given.more})
+    if given.packages is not None and not Path(given.packages).is_dir():
+        parser.error(f"{given.packages} is no folder: make one with --download, on a machine with a network")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     into = [] if given.python is None else ["--python", given.python]
     # A node loads few of its libraries' modules, and compiles those when it first starts.
     compiling = [] if given.editable else ["--no-compile"]
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", *into, "install", "--quiet", *compiling]
+    source = [] if given.packages is None else ["--no-index", "--find-links", str(Path(given.packages).resolve())]
+    install = [*pip, *into, "install", "--quiet", *compiling, *source]
+    # A source distribution would need its own build tools where it is installed.
+    download = [*pip, "download", "--quiet", "--only-binary", ":all:", "--dest", given.download]
     with tempfile.TemporaryDirectory() as directory:
         requirements = Path(directory) / "requirements.txt"
         requirements.write_text("".join(packages[name] for name in names), encoding="utf-8")
-        code = subprocess.call([*pip, "--require-hashes", "--requirement", str(requirements)])
-    if code or given.only_needed:
+        command = install if given.download is None else download
+        code = subprocess.call([*command, "--require-hashes", "--requirement", str(requirements)])
+    if code or given.only_needed or given.download is not None:
         return code
     own = (
         ["--editable", str(ROOT)]
         if given.editable
         else [str(ROOT), *(str(ROOT / path) for path in folders(project, extras))]
     )
-    return subprocess.call([*pip, "--no-deps", "--no-build-isolation", *own])
+    return subprocess.call([*install, "--no-deps", "--no-build-isolation", *own])
 
 
 if __name__ == "__main__":

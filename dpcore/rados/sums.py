@@ -5,8 +5,13 @@
 **One-bit rounding** replaces a real-valued sensitive coordinate by a random sign with the value as its mean, so the
 edge's coordinate is coded -1/+1 as DP-FEAT needs.
 
-The sign is drawn from HMAC-SHA-256 under the party's secret over schema, feature and the record's content, so repeated
-queries do not average the rounding away. E[b^2] = 1, not x^2: estimators correct the diagonal (RadoDistribution).
+The sign is drawn by a keyed function, under a key of the party's secret, schema and feature, of the record's content,
+so repeated queries do not average the rounding away. E[b^2] = 1, not x^2: estimators correct the diagonal
+(RadoDistribution).
+
+The keyed function is the last block of AES-256 in CBC mode. On records of one length it differs from a random function
+by at most 2 q^2 l^2 / 2^128 for q records of l blocks, plus the advantage against AES-256 (Bellare, Kilian and Rogaway,
+JCSS 61(3), 2000, Theorem 3.1): 2^-66 for 10^8 records of 63 coordinates.
 
 **A noised table** holds every edge with its noise, drawn once for an epoch and reused, so any number of rados over it
 is free post-processing. The noise is derived from a key that depends on everything that the edges depend on. With a key
@@ -15,12 +20,12 @@ that depends on less, the difference of two releases would cancel the noise.
 
 import hashlib
 import hmac
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, ShapeError
@@ -36,7 +41,7 @@ from dpcore.rados.signatures import (
 )
 from dpcore.randomness.noise import discrete_gaussian
 from dpcore.randomness.sources import KeyedRandom
-from dpcore.records.computation import Computation, PartySecret, SumOverRows, sum_on_threads
+from dpcore.records.computation import Computation, PartySecret, SumOverRows, on_threads, sum_on_threads
 from dpcore.records.records import BLOCK_ROWS, Records, edges, sensitive_positive
 
 # Rado sums: exact integer sums of the selected rows.
@@ -143,8 +148,12 @@ def _check(edges: NDArray[np.int64], selection: NDArray[np.uint8]) -> None:
         raise ShapeError("selection has bits beyond the last row: set them to zero")
 
 
-_ROUNDING = b"rado.v1/one-bit-rounding\0"
-_TABLE = b"rado.v1/noised-table\0"
+# The numbers change with the sampler: another sampler under the same key would be another table of the same name.
+_ROUNDING = b"rado.v1/one-bit-rounding/2\0"
+_TABLE = b"rado.v1/noised-table/2\0"
+
+# Coordinates in a block of AES.
+_BLOCK_WIDTH = 4
 
 # Most tries per rado for which summing all candidates is cheaper than drawing them twice, the first time to count.
 _MOST_DRAWS_SUMMED = 2.0
@@ -165,15 +174,61 @@ def rounded(records: Records, coordinates: Sequence[int], secret: PartySecret) -
 
 def _codes(records: Records, key: bytes) -> NDArray[np.int64]:
     """A uniform integer in [0, 2^31) for each record: int64 (m,)."""
-    seen: Counter[bytes] = Counter()
-    codes = np.empty(records.rows, dtype=np.int64)
-    contents = np.column_stack([records.features, records.labels.astype(np.int32)])
-    for index, content in enumerate(np.ascontiguousarray(contents, dtype="<i4")):
-        digest = hashlib.sha256(content.tobytes()).digest()
-        code = hmac.digest(key, digest + seen[digest].to_bytes(8, "big"), "sha256")
-        seen[digest] += 1
-        codes[index] = int.from_bytes(code[:4], "big") >> 1
-    return codes
+    codes = np.empty((records.rows, _BLOCK_WIDTH), dtype="<u4")
+    blocks = range(0, records.rows, BLOCK_ROWS)
+
+    def digest(first: int) -> None:
+        codes[first : first + BLOCK_ROWS] = _digests(records.between(first, first + BLOCK_ROWS), key)
+
+    def finish(first: int) -> None:
+        codes[first : first + BLOCK_ROWS] = _encrypted(_cipher(key), codes[first : first + BLOCK_ROWS])
+
+    list(on_threads(digest, blocks))
+    contents = codes.view("<u8")
+    contents[:, 0] ^= _occurrences(contents)
+    list(on_threads(finish, blocks))
+    return (codes[:, 0] >> 1).astype(np.int64)
+
+
+def _digests(records: Records, key: bytes) -> NDArray[np.uint32]:
+    """Each record's content in CBC mode, all but the block with its number: uint32 (m, 4)."""
+    cipher = _cipher(key)
+    state = np.zeros((records.rows, _BLOCK_WIDTH), dtype="<u4")
+    for first in range(0, records.d + 1, _BLOCK_WIDTH):
+        width = min(_BLOCK_WIDTH, records.d - first)
+        state[:, :width] ^= records.features[:, first : first + width].view(np.uint32)
+        if width < _BLOCK_WIDTH:
+            state[:, width] ^= records.labels.astype(np.int32).view(np.uint32)
+        state = _encrypted(cipher, state)
+    return state
+
+
+def _cipher(key: bytes) -> CipherContext:
+    """The steps of CBC mode, many rows at once."""
+    return Cipher(algorithms.AES256(key), modes.ECB()).encryptor()  # noqa: S305
+
+
+def _encrypted(cipher: CipherContext, blocks: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Each row, of 16 bytes, encrypted."""
+    return np.frombuffer(cipher.update(blocks.tobytes()), dtype="<u4").reshape(blocks.shape).copy()
+
+
+def _occurrences(contents: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """For each row, how many earlier rows equal it: uint64 (m,). contents: (m, 2)."""
+    earlier = np.zeros(len(contents), dtype=np.uint64)
+    ordered = np.sort(contents[:, 0])
+    repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    if not len(repeated):
+        return earlier
+    found = np.minimum(np.searchsorted(repeated, contents[:, 0]), len(repeated) - 1)
+    rows = np.flatnonzero(repeated[found] == contents[:, 0])
+    # The sort is stable, so rows that are equal stand in their order.
+    rows = rows[np.lexsort((contents[rows, 1], contents[rows, 0]))]
+    first = np.ones(len(rows), dtype=np.bool_)
+    first[1:] = (contents[rows[1:]] != contents[rows[:-1]]).any(axis=1)
+    places = np.arange(len(rows))
+    earlier[rows] = places - np.maximum.accumulate(np.where(first, places, 0))
+    return earlier
 
 
 @dataclass(frozen=True)

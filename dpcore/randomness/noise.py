@@ -1,9 +1,10 @@
 """Exact samples of the discrete Gaussian N_Z(0, sigma^2): P(x) proportional to exp(-x^2 / (2 sigma^2)), x an integer.
 
-Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy" (NeurIPS 2020), Algorithms 1 to 3, for an
-integer sigma, vectorised. Every Bernoulli(exp(-gamma)) coin is decided exactly (dpcore.randomness.noise). The same
-bytes give the same samples on every machine. Other processes on the same machine may observe the time of a sample, and
-with it the sample.
+The distribution is that of Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy" (NeurIPS
+2020). It is drawn by rejection below a step function, vectorised, for an integer sigma; every coin is decided exactly.
+
+The same bytes give the same samples on every machine. Other processes on the same machine may observe the time of a
+sample, and with it the sample.
 """
 
 import functools
@@ -53,7 +54,16 @@ def bernoulli(
 
     bounds(i, precision): integers below and above p_i 2^precision, whose distance stays bounded as the precision grows.
     """
-    drawn = words(len(chances), random)
+    return _heads(words(len(chances), random), chances, bounds, random)
+
+
+def _heads(
+    drawn: NDArray[np.uint64],
+    chances: NDArray[np.float64],
+    bounds: Callable[[int, int], tuple[int, int]],
+    random: RandomSource,
+) -> NDArray[np.bool_]:
+    """As `bernoulli`, from the words that the uniform numbers start with."""
     uniform = drawn.astype(np.float64) * 2.0**-64
     heads = uniform < chances
     for index in np.flatnonzero(np.abs(uniform - chances) <= TOLERANCE):
@@ -124,11 +134,13 @@ def discrete_gaussian(sigma: int, count: int, random: RandomSource) -> NDArray[n
     """`count` independent samples of N_Z(0, sigma^2): int64 (count,). Raises PlanError."""
     if isinstance(sigma, bool) or not isinstance(sigma, int) or not 1 <= sigma <= LARGEST_SIGMA:
         raise PlanError(f"the noise's standard deviation is {sigma}: give an integer from 1 to 2^48")
+    steps = _steps(sigma)
     samples = np.empty(count, dtype=np.int64)
     filled = 0
     while filled < count:
-        # About a third of the candidates become samples if sigma is 1, nearly half if it is large.
-        kept = _accepted_gaussian(sigma, min(_GAUSSIAN_BATCH, 2 * (count - filled) + 16), random)[: count - filled]
+        # More than nine of ten candidates become samples, fewer if sigma is small.
+        candidates = min(_GAUSSIAN_BATCH, (count - filled) * 9 // 8 + 16)
+        kept = steps.accepted(candidates, random)[: count - filled]
         samples[filled : filled + len(kept)] = kept
         filled += len(kept)
     return samples
@@ -143,39 +155,129 @@ def check_share(sigma: int) -> None:
         )
 
 
-def _accepted_gaussian(sigma: int, count: int, random: RandomSource) -> NDArray[np.int64]:
-    """Algorithm 3 on `count` discrete Laplace candidates: the accepted ones, in order."""
-    t = sigma + 1
-    candidates = _discrete_laplace(t, count, random)
-
-    def gamma(index: int) -> Fraction:
-        return Fraction((abs(int(candidates[index])) * t - sigma * sigma) ** 2, 2 * sigma * sigma * t * t)
-
-    offset = np.abs(candidates).astype(np.float64) - sigma * sigma / t
-    accepted: NDArray[np.int64] = candidates[bernoulli_exp(np.square(offset / sigma) / 2, gamma, random)]
-    return accepted
+_ENTRY_BITS = 14
+_ENTRIES = 1 << _ENTRY_BITS
+_PLACE_BIT = _ENTRY_BITS + 1
+"""The first bit of a word that says where in its step a magnitude is."""
 
 
-def _discrete_laplace(t: int, count: int, random: RandomSource) -> NDArray[np.int64]:
-    """Algorithm 2 with scale t, P(x) proportional to exp(-|x| / t), on `count` candidates: the accepted ones."""
-    low = indices(t, count, random)
-    low = low[bernoulli_exp(low / t, lambda index: Fraction(int(low[index]), t), random)]
-    magnitude = low + t * _geometric(len(low), random)
-    negative = (np.frombuffer(random.bytes(len(low)), dtype=np.uint8) & 1).astype(bool)
-    # Minus zero would count zero twice.
-    kept = ~(negative & (magnitude == 0))
-    signed: NDArray[np.int64] = np.where(negative, -magnitude, magnitude)[kept]
-    return signed
+@dataclass(frozen=True)
+class _Steps:
+    """A step function above exp(-x^2 / (2 sigma^2)), x >= 0, which one of 2^14 equally likely entries chooses from.
+
+    Step b holds the magnitudes from b 2^width on, 2^width of them, and has `entries[b]` entries. The tail, all
+    magnitudes from len(entries) 2^width on, has `tail_entries`. Proof: docs/explanation/proofs.md, "Discrete Gaussian".
+    """
+
+    sigma: int
+    width: int
+    """Logarithm of a step's magnitudes, to base 2."""
+    unit: Fraction
+    """Height of one entry; a double-precision number."""
+    entries: NDArray[np.int64]
+    tail_entries: int
+    step: NDArray[np.int16]
+    """The step of each entry, (2^14,): len(entries) for the tail, one more for entries that are rejected."""
+    least: NDArray[np.float64]
+    """The least acceptance within each step in double precision; 0 for the tail and what is rejected: (steps + 2,)."""
+
+    def accepted(self, count: int, random: RandomSource) -> NDArray[np.int64]:
+        """Draw `count` candidates; returns the accepted ones, in order.
+
+        A word has an entry, a sign, a place in the step, and the first bits of the number that accepts.
+        """
+        drawn = words(count, random)
+        step = self.step[(drawn & np.uint64(_ENTRIES - 1)).view(np.int64)]
+        coin = drawn >> np.uint64(_PLACE_BIT + self.width)
+        bits = 64 - _PLACE_BIT - self.width
+        drawn >>= np.uint64(_ENTRY_BITS)
+        magnitude = (drawn >> np.uint64(1)).view(np.int64)
+        magnitude &= (1 << self.width) - 1
+        magnitude += step.astype(np.int64) << self.width
+        sure = np.floor(np.ldexp(np.maximum(self.least - TOLERANCE, 0), bits)).astype(np.uint64)
+        kept = coin < sure[step]
+        open_ = np.flatnonzero(~kept & (step <= len(self.entries)))
+        kept[open_] = self._decided(open_, step, magnitude, coin[open_] << np.uint64(64 - bits), random)
+        drawn &= np.uint64(1)
+        sign = 1 - 2 * drawn.view(np.int64)
+        # Minus zero would count zero twice.
+        kept &= magnitude >= (sign < 0)
+        signed: NDArray[np.int64] = (magnitude * sign)[kept]
+        return signed
+
+    def _decided(
+        self,
+        open_: NDArray[np.intp],
+        step: NDArray[np.int16],
+        magnitude: NDArray[np.int64],
+        coins: NDArray[np.uint64],
+        random: RandomSource,
+    ) -> NDArray[np.bool_]:
+        """Whether the candidates `open_` are accepted; draws the magnitudes of those in the tail.
+
+        coins: the first bits of their numbers, as the highest bits of words.
+        """
+        chosen = step[open_]
+        share = self.entries[np.minimum(chosen, len(self.entries) - 1)].astype(np.float64)
+        for place in np.flatnonzero(chosen == len(self.entries)):
+            block, magnitude[open_[place]] = self._in_tail(random)
+            share[place] = self._tail_share(block)
+        found = magnitude[open_]
+
+        def bounds(index: int, precision: int) -> tuple[int, int]:
+            return self._acceptance(int(found[index]), Fraction(float(share[index])), precision)
+
+        chances = np.exp(-np.square(found / self.sigma) / 2) / (float(self.unit) * share)
+        rest = words(len(open_), random) >> np.uint64(64 - _PLACE_BIT - self.width)
+        return _heads(coins | rest, chances, bounds, random)
+
+    def _in_tail(self, random: RandomSource) -> tuple[int, int]:
+        """A block of the tail, g with probability 2^-(g+1), and a magnitude in it, of the power of two up to sigma."""
+        block = 0
+        while random.bits(1):
+            block += 1
+        size = self.sigma.bit_length() - 1
+        return block, (len(self.entries) << self.width) + (block << size) + random.bits(size)
+
+    def _tail_share(self, block: int) -> float:
+        """The entries that a step with the chances of this block's magnitudes would have."""
+        return math.ldexp(self.tail_entries, self.width - (self.sigma.bit_length() - 1) - block - 1)
+
+    def _acceptance(self, magnitude: int, share: Fraction, precision: int) -> tuple[int, int]:
+        """Integers below and above exp(-x^2 / (2 sigma^2)) / (unit share) 2^precision."""
+        height = self.unit * share
+        gamma = Fraction(magnitude * magnitude, 2 * self.sigma * self.sigma)
+        # The quotient's distance is that of the exponential, divided by the height.
+        guard = max(0, (height.denominator // height.numerator).bit_length())
+        low, high = exp_interval(-gamma, -gamma, precision + guard + 16)
+        return around(low / height, high / height, precision)
 
 
-def _geometric(count: int, random: RandomSource) -> NDArray[np.int64]:
-    """The number of Bernoulli(1/e) coins that show 1 before the first 0: int64 (count,)."""
-    runs = np.zeros(count, dtype=np.int64)
-    going = np.arange(count)
-    while len(going):
-        going = going[bernoulli_exp(np.ones(len(going)), lambda _: Fraction(1), random)]
-        runs[going] += 1
-    return runs
+@functools.lru_cache(maxsize=64)
+def _steps(sigma: int) -> _Steps:
+    """The steps for one sigma: as many as reach 5 sigma, each of at most sigma / 32 magnitudes, or of one."""
+    width = max(0, sigma.bit_length() - 6)
+    count = -(-5 * sigma >> width)
+    # MPFR rounds correctly, so that all machines have the same entries.
+    with gmpy2.context(precision=53):
+        heights = [
+            float(gmpy2.exp(gmpy2.mpfr(gmpy2.mpq(-((b << width) ** 2), 2 * sigma * sigma)))) for b in range(count + 1)
+        ]
+    unit = math.fsum(heights) / _ENTRIES
+    block = 2.0 ** (sigma.bit_length() - 1 - width)
+    while True:
+        # More than the heights by more than they were rounded, so no acceptance is above 1.
+        entries = [math.ceil(height * (1 + 2.0**-40) / unit) for height in heights[:-1]]
+        tail = math.ceil(2 * block * heights[-1] * (1 + 2.0**-40) / unit)
+        if sum(entries) + tail <= _ENTRIES:
+            break
+        unit *= 1.005
+    step = np.full(_ENTRIES, count + 1, dtype=np.int16)
+    step[: sum(entries) + tail] = np.repeat(np.arange(count + 1), [*entries, tail])
+    held = np.array(entries, dtype=np.int64)
+    last = (np.arange(1, count + 1, dtype=np.int64) << width) - 1
+    least = np.exp(-np.square(last / sigma) / 2) / (unit * held)
+    return _Steps(sigma, width, Fraction(unit), held, tail, step, np.append(least, [0.0, 0.0]))
 
 
 def tail_bound(sigma: int, summands: int, values: int) -> int:

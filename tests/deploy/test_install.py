@@ -169,3 +169,29 @@ def test_what_is_not_listed_is_not_installed(checkout):
         with pytest.raises(SystemExit):
             checkout.install(f"tiny==1.0 \\\n    --hash=sha256:{checkout.hash}\n", *arguments)
     assert not checkout.has_it
+
+
+def test_packages_are_carried_to_a_machine_without_a_network(checkout, tmp_path, monkeypatch, capfd):
+    listed, folder = f"tiny==1.0 \\\n    --hash=sha256:{checkout.hash}\n    # via p\n", tmp_path / "packages"
+    assert checkout.install(listed, "--download", str(folder)) == 0
+    assert [file.name for file in folder.iterdir()] == ["tiny-1.0-py3-none-any.whl"]
+    assert not checkout.has_it
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    monkeypatch.delenv("PIP_NO_INDEX")
+    # Were it asked, this index would answer nothing.
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/")
+    with pytest.raises(SystemExit):
+        checkout.install(listed, "--packages", str(tmp_path / "absent"))
+    assert "make one with --download" in capfd.readouterr().err
+    assert checkout.install(listed, "--packages", str(folder)) == 0
+    assert checkout.has_it
+
+
+def test_a_package_that_was_changed_on_the_way_is_not_installed(checkout, tmp_path):
+    listed, folder = f"tiny==1.0 \\\n    --hash=sha256:{checkout.hash}\n    # via p\n", tmp_path / "packages"
+    assert checkout.install(listed, "--download", str(folder)) == 0
+    wheel = next(folder.iterdir())
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr("more.py", "")
+    assert checkout.install(listed, "--packages", str(folder)) != 0
+    assert not checkout.has_it

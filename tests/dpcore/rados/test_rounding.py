@@ -1,13 +1,16 @@
 """One-bit rounding: a record keeps its sign over all queries; another secret or schema gives another sign."""
 
+import hashlib
+
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, SensitiveFeature
-from dpcore.rados.sums import rounded
+from dpcore.rados.sums import _codes, rounded
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.records import Records
@@ -53,6 +56,27 @@ def test_another_secret_schema_or_coordinate_gives_independent_signs(others):
     # Agreement of 398 fair coins: within five standard deviations of a half.
     agreeing = (signs() == others)[HELD.usable].mean()
     assert abs(agreeing - 0.5) < 0.125
+
+
+def test_the_signs_are_pinned():
+    """A record's sign must never change. If this fails, use another domain in the key."""
+    packed = np.packbits(signs() > 0).tobytes()
+    assert hashlib.sha256(packed).hexdigest() == "b4b01fcd937805e825f1696a3b9d9d46187520bad3cb786eb37db392acbf24c8"
+
+
+def test_the_keyed_function_is_aes_in_cbc_mode():
+    """Computed record by record with the library's CBC mode; copies of a record are told apart by their number."""
+    held = HELD.between(0, 60)
+    twice = Records(*(np.concatenate([a, a]) for a in (held.features, held.labels, held.usable)))
+    key = bytes(range(32))
+    for row, code in enumerate(_codes(twice, key).tolist()):
+        content = twice.features[row].astype("<i4").tobytes() + int(twice.labels[row]).to_bytes(
+            4, "little", signed=True
+        )
+        padded = content + bytes(-len(content) % 16)
+        numbered = padded + (row // 60).to_bytes(16, "little")
+        cipher = Cipher(algorithms.AES256(key), modes.CBC(bytes(16))).encryptor()
+        assert code == int.from_bytes(cipher.update(numbered)[-16:-12], "little") >> 1
 
 
 def test_another_content_gives_an_independent_sign_and_leaves_the_others():

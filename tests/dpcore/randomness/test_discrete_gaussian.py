@@ -1,8 +1,10 @@
 """The exact sampler's parts: its bounds of exp(-gamma), its tail, and the arguments that it refuses."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
+import gmpy2
 import numpy as np
 import pytest
 from scipy import stats
@@ -17,26 +19,90 @@ from dpcore.randomness.sources import SeededRandom
 @pytest.mark.variants(2)
 @pytest.mark.parametrize("sigma", [1, 2, 7, 20, 1 << 30, LARGEST_SIGMA])
 def test_double_precision_decides_as_exact_arithmetic_does(monkeypatch, sigma):
-    fast = discrete_gaussian(sigma, 700, SeededRandom(sigma))
+    fast = discrete_gaussian(sigma, 20_000, SeededRandom(sigma))
     decided = []
-    real = noise.decide
-    monkeypatch.setattr(noise, "TOLERANCE", 2.0)
-    monkeypatch.setattr(noise, "decide", lambda *arguments: decided.append(1) or real(*arguments))
-    assert np.array_equal(discrete_gaussian(sigma, 700, SeededRandom(sigma)), fast)
-    # Every coin was decided exactly: at least one for the magnitude, one for its run, one for the acceptance.
-    assert len(decided) > 3 * 700
+    exactly, heads = noise.decide, noise._heads
+
+    def without_tolerance(*arguments):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(noise, "TOLERANCE", 2.0)
+            return heads(*arguments)
+
+    monkeypatch.setattr(noise, "decide", lambda *arguments: decided.append(1) or exactly(*arguments))
+    monkeypatch.setattr(noise, "_heads", without_tolerance)
+    assert np.array_equal(discrete_gaussian(sigma, 20_000, SeededRandom(sigma)), fast)
+    # All coins that the least acceptance of a step does not decide were decided exactly.
+    assert len(decided) > 5
 
 
-def test_double_precision_stays_within_the_tolerance():
-    """Compares the computed exponent of the last coin with the exact one, where it matters: exp(-gamma) not tiny."""
-    for sigma in (1, 3, 1000, (1 << 30) + 1, LARGEST_SIGMA):
-        t = sigma + 1
-        for x in {0, 1, sigma // 2, sigma, t, 2 * sigma + 1, 5 * sigma, 9 * sigma + 7}:
-            gamma = Fraction((x * t - sigma * sigma) ** 2, 2 * sigma * sigma * t * t)
-            offset = np.float64(x) - sigma * sigma / t
-            low, high = noise.exp_bounds(gamma, 128)
-            off = Fraction(float(np.exp(-(np.square(offset / sigma) / 2)))) - Fraction(low + high, 2 << 128)
-            assert abs(off) < noise.TOLERANCE / 8
+@pytest.mark.parametrize("sigma", [3, 47, LARGEST_SIGMA])
+def test_what_is_surely_accepted_is_accepted_for_every_magnitude_of_the_step(sigma):
+    steps = noise._steps(sigma)
+    for step in range(0, len(steps.entries), 5):
+        low, _ = steps._acceptance((step + 1 << steps.width) - 1, Fraction(int(steps.entries[step])), 128)
+        assert Fraction(float(steps.least[step]) - noise.TOLERANCE) < Fraction(low, 1 << 128)
+    # The tail, and what no step has, are never accepted so.
+    assert not steps.least[len(steps.entries) :].any()
+
+
+def candidates(sigma: int, most: int) -> list[tuple[int, Fraction, Fraction]]:
+    """Each magnitude up to `most`: the chance that it is drawn, and the entries of a step as wide that it counts as."""
+    steps = noise._steps(sigma)
+    drawn, size = [], 1 << sigma.bit_length() - 1
+    first = len(steps.entries) << steps.width
+    for x in range(most + 1):
+        if x < first:
+            share = Fraction(int(steps.entries[x >> steps.width]))
+            chance = share / (noise._ENTRIES << steps.width)
+        else:
+            block = (x - first) // size
+            share = Fraction(steps._tail_share(block))
+            chance = Fraction(steps.tail_entries, noise._ENTRIES << block + 1) / size
+        drawn.append((x, chance, share))
+    return drawn
+
+
+@pytest.mark.variants(3)
+@pytest.mark.parametrize("sigma", [1, 3, 31, 32, 47, 100])
+def test_what_is_drawn_and_accepted_is_the_discrete_gaussian(sigma):
+    """The chance of each magnitude, divided by its mass, is the same for all, in the tail too."""
+    steps, ratios = noise._steps(sigma), []
+    for x, chance, share in candidates(sigma, 8 * sigma):
+        low, high = steps._acceptance(x, share, 128)
+        assert low <= 1 << 128, f"{x} would need an acceptance above 1"
+        assert 0 <= high - low <= 4
+        mass = gmpy2.exp(gmpy2.mpfr(gmpy2.mpq(-x * x, 2 * sigma * sigma), 200))
+        ratios.append(float(gmpy2.mpfr(gmpy2.mpq(*(chance * (low + high) / 2).as_integer_ratio()), 200) / mass))
+    assert max(ratios) / min(ratios) - 1 < 1e-15
+
+
+@pytest.mark.parametrize("sigma", [1, 3, 1000, (1 << 30) + 1, LARGEST_SIGMA])
+def test_double_precision_stays_within_the_tolerance(sigma):
+    """Compares the computed acceptance with the exact one."""
+    steps = noise._steps(sigma)
+    assert len(steps.entries) << steps.width >= 5 * sigma
+    assert int(steps.entries.sum()) + steps.tail_entries <= noise._ENTRIES
+    for x in {0, 1, sigma // 2, sigma, 2 * sigma + 1, 5 * sigma - 1}:
+        step = x >> steps.width
+        low, high = steps._acceptance(x, Fraction(int(steps.entries[step])), 128)
+        chance = np.exp(-np.square(np.float64(x) / sigma) / 2) / (float(steps.unit) * float(steps.entries[step]))
+        assert abs(Fraction(float(chance)) - Fraction(low + high, 2 << 128)) < noise.TOLERANCE / 8
+
+
+def test_the_tail_is_drawn(monkeypatch):
+    """With every entry in the tail its distribution is that of the tail."""
+    sigma = 3000
+    steps = noise._steps(sigma)
+    rest = replace(steps, step=np.full(noise._ENTRIES, len(steps.entries), dtype=np.int64))
+    monkeypatch.setattr(noise, "_steps", lambda _: rest)
+    sample = np.abs(discrete_gaussian(sigma, 3000, SeededRandom(3)))
+    first = len(steps.entries) << steps.width
+    x = np.arange(first, first + 10 * sigma)
+    mass = np.exp(-(x.astype(np.float64) ** 2) / (2.0 * sigma**2))
+    assert sample.min() >= first
+    uniform = 1 - np.cumsum(mass[::-1])[::-1][sample - first] / mass.sum()
+    assert stats.kstest(uniform, "uniform").pvalue > 1e-3
+    assert stats.kstest(uniform**1.2, "uniform").pvalue < 1e-6
 
 
 def test_samples_do_not_depend_on_how_many_follow_in_a_batch():
