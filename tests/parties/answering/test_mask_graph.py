@@ -5,21 +5,28 @@ The coordinator is hostile here: it orders the acceptances of a cohort as it lik
 
 import random
 from collections.abc import Callable
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpcore.accounting.cohorts import Cohorts
+from dpcore.accounting.noise_shares import GaussianShares
 from dpcore.numbers.fixed_point import plan_encoding
 from dpcore.paillier.mask_graph import MaskGraph
 from dpcore.paillier.masks import CohortAttempt, cohort_mask
 from dpcore.paillier.packing import unpack_total
+from dpcore.predicates.expressions import AtLeast
+from dpcore.queries.rados import RadosQuery
+from dpcore.queries.statistic import StatisticQuery
+from dpcore.rados.designs import plain_design
 from parties.answering import decisions
 from parties.answering.attempts import AttemptState
 from parties.answering.contribution import encrypted_chunks, masked_chunks
 from parties.policy import check_masks, check_query
-from tests.federation.party import FEDERATION, Ada, World
+from tests.federation.party import FEDERATION, SCHEMA, Ada, World
 from tests.parties.answering.test_contribution import decode, small_obfuscator
 from wire.envelopes import SigningKey, fingerprint
 from wire.errors import Code, WireError
@@ -54,7 +61,7 @@ def asked(world: World, honest: int, **changes):
         "mask_neighbours": NEIGHBOURS,
         "features": FEATURES,
     }
-    return world.plain_query(8, **fields | changes)
+    return world.query(**{"kind": RadosQuery(8, plain_design(SCHEMA))} | fields | changes)
 
 
 def wary(ada: Ada) -> Ada:
@@ -161,6 +168,49 @@ def test_a_query_that_its_largest_cohort_would_divide_is_refused_before_anything
     # With masks between every two it is accepted.
     complete = asked(ada.world, 19, mask_neighbours=0, features=FEATURES[:1])
     check_query(ada.world.policy(), ada.world.open(ada.world.ask(complete)), ada.world.roster, "ada")
+
+
+def followed(world: World, colluders: int):
+    """A statistic of 40 to 60 parties whose noise is that of the cohort that answers."""
+    cohorts = Cohorts(40, 40 - colluders, MEMBERS)
+    noise = GaussianShares(1 << 12, cohorts)
+    return asked(
+        world,
+        cohorts.honest,
+        cohort_min=40,
+        kind=StatisticQuery((AtLeast("age", Fraction(30)),), SCHEMA, noise),
+        encoding=plan_encoding(largest_sum=1 << 28, max_parties=MEMBERS, fraction_bits=0),
+        noise_of_cohort=True,
+        features=tuple(sorted((*FEATURES, Feature.COHORT_NOISE.value))),
+    )
+
+
+@pytest.mark.parametrize(("colluders", "passes"), [(19, True), (20, False)])
+def test_noise_of_the_cohort_counts_on_all_but_its_colluders(world, colluders, passes):
+    """Of 60 as of 40 parties so many may collude, so a part that they cut off would lack noise."""
+    query, policy = followed(world, colluders), world.policy(designs=["statistic"])
+    for members in (NAMES, NAMES[:45]):
+        for digest in (b"1" * 32, b"2" * 32):
+            if passes:
+                check_masks(policy, world.roster, "ada", members, query, digest)
+                continue
+            with pytest.raises(WireError) as caught:
+                check_masks(policy, world.roster, "ada", members, query, digest)
+            assert caught.value.code is Code.MASKS_TOO_FEW
+    # Noise for the smallest cohort counts on 40 less the colluders, also of 60: many more may collude.
+    fixed = asked(world, 40 - colluders, cohort_min=40)
+    with pytest.raises(WireError) as caught:
+        check_masks(policy, world.roster, "ada", NAMES, fixed, b"1" * 32)
+    assert caught.value.code is Code.MASKS_TOO_FEW
+
+
+def test_another_attempt_has_another_order(world):
+    envelope = world.ask(asked(world, 45))
+    first, second = (
+        Cohort(envelope.payload_hash, attempt, tuple(world.acceptance(envelope.payload_hash, name) for name in NAMES))
+        for attempt in (1, 2)
+    )
+    assert graph_of(first).order != graph_of(second).order
 
 
 def is_alone(graph: MaskGraph) -> bool:
