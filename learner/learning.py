@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from learner.planning import Plan
     from learner.requests import Request
 
-_PLANNED = ("statistic", "describe", "crosstab", "compare", "correlate", "survival")
+_PLANNED = ("statistic", "describe", "crosstab", "compare", "correlate", "survival", "levels")
 _OF_TRAINING = ("epsilon", "delta", "rounds", "adaptive", "hold_back", "start_from", "journal")
 
 

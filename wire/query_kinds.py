@@ -119,7 +119,7 @@ class _Writer:
         self._values = {
             feature.name: {value: place for place, value in enumerate(feature.values)} for feature in schema.categories
         }
-        self._classes = schema.label.values if isinstance(schema.label, Classes) else ()
+        self._classes = schema.label.places if isinstance(schema.label, Classes) else {}
 
     def place(self, predicate: Predicate) -> int:
         """The index of a predicate in the table. Adds it if it is not there."""
@@ -168,7 +168,7 @@ class _Writer:
             case LabelIs(positive):
                 node.label_is_positive = positive
             case LabelClass(value):
-                node.label_class = self._classes.index(value)
+                node.label_class = self._classes[value]
             case LabelAtLeast(bound):
                 node.label_at_least.CopyFrom(rational_to_proto(bound))
             case LabelAbove(bound):

@@ -10,7 +10,7 @@ from dpcore.declared import Declared, Option
 from dpcore.errors import ConfigurationError
 
 FALSE_NEGATIVE, FALSE_POSITIVE = "false-negative", "false-positive"
-_COSTS = re.compile(r"(false-negative|false-positive)=(\d{1,9}(?:\.\d{1,9})?)")
+_COSTS = re.compile(r"(false-negative|false-positive)=([0-9]{1,9}(?:\.[0-9]{1,9})?)")
 FEWEST_FOUND, LEAST_BINS, EVEN_BINS, MOST_BINS = 4, 6, 20, 256
 USUAL_BINS = 8
 

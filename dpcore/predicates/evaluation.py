@@ -174,7 +174,7 @@ class _Types:
             raise PredicateError(f"{label.column!r} is at most {label.coding.size}: give a bound up to that")
         if isinstance(atom, LabelExposure) and not label.coding.has_exposure:
             raise PredicateError(f"the count {label.column!r} has no exposure: leave y.exposure out")
-        if isinstance(atom, LabelClass) and isinstance(label, Classes) and atom.value not in label.values:
+        if isinstance(atom, LabelClass) and isinstance(label, Classes) and atom.value not in label.places:
             raise PredicateError(f"the label lists no class {atom.value!r}; {nearest(atom.value, label.values)}")
 
     def _check_event_time(self, label: EventTime, atom: LabelTest) -> None:

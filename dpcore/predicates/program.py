@@ -51,7 +51,7 @@ from dpcore.predicates.expressions import (
 )
 from dpcore.records.coding import OFFSET_BITS
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.features import Bound, Count, EventTime, RealFeature, measured, several_classes
+from dpcore.records.features import Bound, Classes, Count, EventTime, RealFeature, measured
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 
@@ -400,8 +400,9 @@ class _Compiler:
                 place = self._place(Block.positive)
                 return place if positive else self._place(Block.complement, reads=(place,))
             case LabelClass(value):
-                classes = several_classes(self._schema.label, "a predicate about a class")
-                return self._place(Block.of_class, (classes.values.index(value),))
+                label_of_classes = self._schema.label
+                assert isinstance(label_of_classes, Classes), "predicates are checked against the schema"
+                return self._place(Block.of_class, (label_of_classes.places[value],))
             case LabelAbove(bound) if isinstance(self._schema.label, EventTime):
                 return self._place(Block.followed_beyond, (self._schema.label.interval(bound),))
             case LabelAtLeast(bound) | LabelAbove(bound):

@@ -29,6 +29,7 @@ from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.persons import Persons
 from dpcore.records.schema import Classes, Count, Number, Schema
 from dpcore.records.weight import Weight
+from tests.federation.material import short_opening_key
 from tests.federation.party import World
 from wire.binding import Binding, OpeningSecret
 from wire.query import Feature, Query, features_of
@@ -256,6 +257,11 @@ def every_query(world: World) -> dict[str, Query]:
             for name in ("moments", "gradient", "statistic")
         },
         "moments for a purpose": _query(world, kinds()["moments"], purpose="Study 17"),
+        "moments with short opening": _query(
+            replace(world, key=short_opening_key()),
+            kinds()["moments"],
+            features=(Feature.BASE.value, Feature.SHORT_OPENING.value),
+        ),
     }
 
 

@@ -129,6 +129,28 @@ class Rational(google.protobuf.message.Message):
 Global___Rational: typing_extensions.TypeAlias = Rational
 
 @typing.final
+class Subgroup(google.protobuf.message.Message):
+    """Subgroup is a subgroup of the squares modulo n for short opening; only the learner knows its order."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GENERATOR_FIELD_NUMBER: builtins.int
+    ORDER_BITS_FIELD_NUMBER: builtins.int
+    generator: builtins.bytes
+    """A generator of it modulo n, big-endian without leading zeros."""
+    order_bits: builtins.int
+    """Its order is below 2^order_bits; at least 512."""
+    def __init__(
+        self,
+        *,
+        generator: builtins.bytes = ...,
+        order_bits: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["generator", b"generator", "order_bits", b"order_bits"]) -> None: ...
+
+Global___Subgroup: typing_extensions.TypeAlias = Subgroup
+
+@typing.final
 class PaillierKey(google.protobuf.message.Message):
     """PaillierKey is a public key that the learner's signing key certifies (type "PaillierKey", role "learner")."""
 
@@ -138,6 +160,7 @@ class PaillierKey(google.protobuf.message.Message):
     MODULUS_FIELD_NUMBER: builtins.int
     NOT_BEFORE_UNIX_S_FIELD_NUMBER: builtins.int
     NOT_AFTER_UNIX_S_FIELD_NUMBER: builtins.int
+    SUBGROUP_FIELD_NUMBER: builtins.int
     learner: builtins.str
     """The learner's member name."""
     modulus: builtins.bytes
@@ -146,6 +169,10 @@ class PaillierKey(google.protobuf.message.Message):
     """Unix seconds from which it holds."""
     not_after_unix_s: builtins.int
     """Unix seconds after which no query may use it."""
+    @property
+    def subgroup(self) -> Global___Subgroup:
+        """What obfuscators are drawn from, in a key with short opening."""
+
     def __init__(
         self,
         *,
@@ -153,8 +180,10 @@ class PaillierKey(google.protobuf.message.Message):
         modulus: builtins.bytes = ...,
         not_before_unix_s: builtins.int = ...,
         not_after_unix_s: builtins.int = ...,
+        subgroup: Global___Subgroup | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["learner", b"learner", "modulus", b"modulus", "not_after_unix_s", b"not_after_unix_s", "not_before_unix_s", b"not_before_unix_s"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["subgroup", b"subgroup"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["learner", b"learner", "modulus", b"modulus", "not_after_unix_s", b"not_after_unix_s", "not_before_unix_s", b"not_before_unix_s", "subgroup", b"subgroup"]) -> None: ...
 
 Global___PaillierKey: typing_extensions.TypeAlias = PaillierKey
 
