@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError, RadofedError, ShapeError
 from dpcore.numbers.processors import one_blas_thread
 from dpcore.numbers.progress import Progress
+from dpcore.paillier.mask_graph import MaskGraph
 from dpcore.paillier.masks import PRIME, CohortAttempt, coefficient, cohort_mask, pad, polynomial, tag_mask
 from dpcore.paillier.obfuscation import ObfuscatorPool
 from dpcore.paillier.packing import mask_addends, pack
@@ -123,7 +124,9 @@ def masked_chunks(
     """
     key, encoding = opened.public_key, opened.query.encoding
     own = next(acceptance for acceptance in acceptances if acceptance.party == own_name)
-    peers = {acceptance.party: acceptance.mask_key for acceptance in acceptances if acceptance.party != own_name}
+    graph = MaskGraph.of((a.party for a in acceptances), cohort_digest, opened.query.mask_neighbours)
+    keys = {acceptance.party: acceptance.mask_key for acceptance in acceptances}
+    peers = {name: keys[name] for name in graph.peers(own_name)}
     attempt = CohortAttempt(opened.query_id, own.attempt, cohort_digest)
     mask = cohort_mask(
         own_name,

@@ -243,6 +243,12 @@ def every_query(world: World) -> dict[str, Query]:
             noise_of_cohort=True,
             features=(Feature.BASE.value, Feature.COHORT_NOISE.value),
         ),
+        "moments with a mask graph": _query(
+            world,
+            kinds()["moments"],
+            mask_neighbours=22,
+            features=(Feature.BASE.value, Feature.MASK_GRAPH.value),
+        ),
         **{
             f"{name} of persons": _query(
                 world,
