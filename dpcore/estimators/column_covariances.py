@@ -105,7 +105,7 @@ def _variances(
 def _shrunk(
     correlations: Matrix, noise: Matrix, is_number: NDArray[np.bool_], pairs: NDArray[np.bool_]
 ) -> tuple[Matrix, Matrix]:
-    """Correlations (k, k) and what is unknown of each, but for the diagonal. pairs: (k, k), which show how large all are."""
+    """Correlations (k, k) and what is unknown of each, but for the diagonal. pairs: those that show their size."""
     kinds = np.add.outer(is_number.astype(np.int64), is_number.astype(np.int64))
     squares = np.ones_like(noise)
     for kind in np.unique(kinds):

@@ -22,6 +22,7 @@ Clipping moves the rate of counts, because the largest counts lose most, so the 
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
@@ -32,7 +33,16 @@ from dpcore.estimators.curvatures import Curvatures, OfCounts, OfNumbers
 from dpcore.estimators.errors_of_weights import Answer, Errors, Released, errors_of_weights
 from dpcore.estimators.least_squares import USUAL_SHRINKAGE, residuals, solve
 from dpcore.estimators.oracle import GradientEstimate, NumberOracle
-from dpcore.estimators.whitened_rounds import Seen, Whitening, bounded_step, clip_of, noise_of, root, wider_clip
+from dpcore.estimators.whitened_rounds import (
+    LONGEST_STEP,
+    Seen,
+    Whitening,
+    bounded_step,
+    clip_of,
+    noise_of,
+    root,
+    wider_clip,
+)
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.rados.distribution import NumberMoments
 from dpcore.records.features import Count, measured
@@ -132,7 +142,9 @@ def learn(oracle: NumberOracle, settings: NumberSettings, norm_bound: Fraction |
         theta, errors, rounds, refusal = _learn_counts(oracle, settings, counts, start, residual, variance)
         return Learned(theta, rounds, variance, r2, refusal, errors)
     rounds_of = _Rounds(oracle, settings, moments, columns, "squared", residual, 1.0)
-    theta, refusal = rounds_of.theta(start, settings.rounds - 1)
+    # Predictions of least squares vary less than the label. Far from them all gradients are clipped, and tell nothing.
+    longest = min(LONGEST_STEP, max(residual, float(np.sqrt(variance / max(1.0 - r2, _LEAST_VARIANCE)))))
+    theta, refusal = rounds_of.theta(start, settings.rounds - 1, partial(bounded_step, longest=longest))
     errors = rounds_of.errors(theta, OfNumbers(float(rounds_of.clip), variance))
     return Learned(theta, len(rounds_of.seen), variance, r2, refusal, errors)
 
