@@ -82,7 +82,7 @@ def _tag(secret: SecretKey, length: int, parties: int, parties_turns: float) -> 
         check_tag((sum(pads) + polynomial(values, alpha)) % PRIME, values, alpha, pads)
 
     beside = 1 / min(2, processors())
-    require(int(secret.decrypt_with_phe(ciphertext)) == 5, "phe opens a ciphertext to another plaintext")
+    require(secret.open_again(ciphertext) == 5, "the second opening of a ciphertext gives another plaintext")
     return {
         "tag, at each party": Part(parties_turns, 1, at_party),
         "the tag's ciphertext, at each party": Part(
@@ -92,7 +92,7 @@ def _tag(secret: SecretKey, length: int, parties: int, parties_turns: float) -> 
         # The check contains the polynomial twice, because the tag to check is made here.
         "tag, at the learner": Part(1.0, 1, at_learner),
         "the tag's ciphertext, at the learner": Part(beside, 1, lambda: secret.decrypt_many([ciphertext], threads=1)),
-        "second opening by phe, at the learner": Part(beside, 1, lambda: secret.decrypt_with_phe(ciphertext)),
+        "second opening, at the learner": Part(beside, 1, lambda: secret.open_again(ciphertext)),
     }
 
 

@@ -1,8 +1,10 @@
 """Claim: packed Paillier costs a thousandth of one value per ciphertext, a hundred-thousandth with a filled pool.
 
 Compared with, in the same run: `phe`, one value per ciphertext, the usual choice; our packing with Paillier's own
-obfuscator r^n, which shows the gain from packing alone; and TenSEAL's BFV, a lattice scheme that packs thousands of
-integers, in its own environment.
+obfuscator r^n, which shows the gain from packing alone; HEU's Paillier, one value per ciphertext; and TenSEAL's BFV, a
+lattice scheme that packs thousands of integers. The last two run in environments of their own.
+
+A key with short opening is measured beside the usual one.
 """
 
 import time
@@ -19,6 +21,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from benchmarks.environments import UnavailableError
+from benchmarks.heu_paillier import Heu, heu
 from benchmarks.lattice import DEGREE, PLAIN_MODULUS, Lattice, lattice
 from benchmarks.measuring import (
     MEASURE_HEADER,
@@ -56,9 +59,14 @@ PACKED = "packed, r^n"
 COMB = "packed, short exponent, comb"
 COMB_AND_TABLE = "packed, short exponent, comb, its table built anew"
 POOL = "packed, from a filled pool"
+SUBGROUP = "packed, short opening's subgroup, comb"
+OPENED_SHORT = "packed, short opening, 1 thread"
+OPENED_MIXED = "packed, short opening, one party outside the subgroup, 1 thread"
+HEU = "HEU, one value a ciphertext"
 BFV = "TenSEAL BFV"
 
 LEAST_TIMES_ENCRYPT, LEAST_TIMES_DECRYPT = {POOL: 100_000.0, COMB: 1_200.0}, 110.0
+LEAST_TIMES_SHORT = 300.0
 MOST_BYTES = 12.4
 
 PerValue = dict[str, list[float]]
@@ -79,9 +87,10 @@ class FullExponent:
 
 @dataclass(frozen=True)
 class _Setting:
-    """One key, one encoding, and the values of two parties."""
+    """One key, one with short opening, one encoding, and the values of two parties."""
 
     secret: SecretKey
+    short: SecretKey
     encoding: Encoding
     mine: NDArray[np.int64]
     theirs: NDArray[np.int64]
@@ -104,7 +113,8 @@ def _prepare(bits: int) -> _Setting:
     largest_sum = ROWS << FRACTION_BITS
     values = np.random.default_rng(1).integers(-largest_sum // 2, largest_sum // 2, size=(2, RADOS * COORDINATES))
     encoding = plan_encoding(largest_sum=largest_sum, max_parties=PARTIES, fraction_bits=FRACTION_BITS)
-    return _Setting(SecretKey.generate(random, bits=bits), encoding, values[0], values[1], random)
+    usual, short = (SecretKey.generate(random, bits=bits, with_short_opening=each) for each in (False, True))
+    return _Setting(usual, short, encoding, values[0], values[1], random)
 
 
 class _Filled:
@@ -128,6 +138,7 @@ def _encryption(at: _Setting) -> tuple[PerValue, list[Measure]]:
     """Each way to encrypt, packing included, and the work done ahead."""
     phe_key = at.secret.to_phe().public_key
     full, comb = FullExponent(at.key, at.random), Obfuscator(at.key, at.random)
+    short = Obfuscator(at.short.public_key, at.random)
     few = at.mine[: FULL_EXPONENT_CIPHERTEXTS * at.values_per_ciphertext]
     integers = [int(value) for value in at.mine[:PHE_VALUES]]
     filled = _Filled(at)
@@ -142,6 +153,7 @@ def _encryption(at: _Setting) -> tuple[PerValue, list[Measure]]:
                 PACKED: lambda: at.key.encrypt_many(at.pack(few), full),
                 COMB: lambda: at.key.encrypt_many(at.pack(at.mine), comb),
                 COMB_AND_TABLE: table_and_all,
+                SUBGROUP: lambda: at.short.public_key.encrypt_many(at.pack(at.mine), short),
                 POOL: lambda: at.key.encrypt_many(at.pack(at.mine), filled.pool),
             },
             before={POOL: filled.fill},
@@ -192,13 +204,21 @@ def _decryption(at: _Setting, ours: list[Ciphertext], comb: Obfuscator) -> PerVa
         plaintexts = at.secret.decrypt_many(total, threads=threads)
         return open_total(plaintexts, count, 2, at.encoding, at.key.bits, rows=ROWS)
 
-    require(bool((open_with(1) == at.mine[:count] + at.theirs[:count]).all()), "the packed total opens to other sums")
+    def open_short(total: list[Ciphertext]) -> NDArray[np.int64]:
+        plaintexts = at.short.decrypt_many(total, threads=1)
+        return open_total(plaintexts, count, 2, at.encoding, at.key.bits, rows=ROWS)
+
+    wanted, short, mixed = at.mine[:count] + at.theirs[:count], _short_total(at, count), _short_total(at, count, True)
+    for opened_sums in (open_with(1), open_short(short), open_short(mixed)):
+        require(bool((opened_sums == wanted).all()), "the packed total opens to other sums")
     opened = [phe_secret.decrypt(value) for value in sums]
     require(opened == at.mine[:PHE_VALUES].tolist(), "phe opens to other values")
     candidates: dict[str, Any] = {
         PHE: lambda: [phe_secret.decrypt(value) for value in sums],
         "packed, 1 thread": lambda: open_with(1),
         "the exponentiations alone, 1 thread": lambda: _exponentiations(at.secret, total, 1),
+        OPENED_SHORT: lambda: open_short(short),
+        OPENED_MIXED: lambda: open_short(mixed),
     }
     if processors() > 1:
         candidates[f"packed, {processors()} threads"] = lambda: open_with(processors())
@@ -207,6 +227,16 @@ def _decryption(at: _Setting, ours: list[Ciphertext], comb: Obfuscator) -> PerVa
         )
     seconds = take_turns(candidates)
     return {way: [s / (len(sums) if way == PHE else count) for s in values] for way, values in seconds.items()}
+
+
+def _short_total(at: _Setting, count: int, one_outside: bool = False) -> list[Ciphertext]:
+    """The total of two parties under the key with short opening. one_outside: whether one draws as without it."""
+    public = at.short.public_key
+    inside = Obfuscator(public, at.random)
+    other = Obfuscator(public.without_subgroup, at.random) if one_outside else inside
+    total = public.encrypt_many(at.pack(at.mine[:count]), inside)
+    public.add_many(total, public.encrypt_many(at.pack(at.theirs[:count]), other))
+    return total
 
 
 def _exponentiations(secret: SecretKey, total: list[Ciphertext], threads: int) -> None:
@@ -240,6 +270,11 @@ class _Found:
             self.per_value[step][BFV] = seconds
         self.bytes_per_value[BFV] = peer.bytes_per_value
 
+    def add_peer(self, peer: Heu) -> None:
+        """Add HEU's figures."""
+        for step, seconds in (("encrypt", peer.encrypt), ("add", peer.add), ("decrypt", peer.decrypt)):
+            self.per_value[step][HEU] = seconds
+
     def measures(self) -> list[Measure]:
         """Microseconds and bytes per value; the key's size is in the name if it is not the usual one."""
         times = [
@@ -260,6 +295,10 @@ class _Found:
         ]
         ours = self.per_value["encrypt"]
         found += [ratio(f"encrypt: {way} / {COMB}", ours[way], ours[COMB]) for way in (PACKED, BFV) if way in ours]
+        opened = self.per_value["decrypt"]
+        found.append(
+            ratio(f"decrypt: packed, 1 thread / {OPENED_SHORT}", opened["packed, 1 thread"], opened[OPENED_SHORT])
+        )
         packed = self.bytes_per_value["packed"]
         found += [
             ratio(f"size: {way} / packed", [size], [packed])
@@ -273,6 +312,7 @@ class _Found:
         medians = {measure.what: measure.median for measure in self.ratios()}
         wanted = {f"encrypt: {PHE} / {way}": least for way, least in LEAST_TIMES_ENCRYPT.items()}
         wanted[f"decrypt: {PHE} / packed, {processors()} thread{'s' if processors() > 1 else ''}"] = LEAST_TIMES_DECRYPT
+        wanted[f"decrypt: {PHE} / {OPENED_SHORT}"] = LEAST_TIMES_SHORT
         targets = [Target(what, "times", least, medians[what], at_least=True) for what, least in wanted.items()]
         size = self.bytes_per_value["packed"]
         return [
@@ -312,11 +352,28 @@ def _lattice_notes(found: _Found) -> list[str]:
     ]
 
 
+def _heu_notes(found: _Found) -> list[str]:
+    """Run HEU and add it to `found`; returns its notes."""
+    rows = np.random.default_rng(3).integers(-(ROWS << 15), ROWS << 15, size=(2, PHE_VALUES))
+    try:
+        peer = heu(rows[0], rows[1], found.key_bits)
+    except UnavailableError as error:
+        return [f"HEU was not run: {error}."]
+    found.add_peer(peer)
+    return [
+        (
+            f"HEU {peer.version} (ZPaillier, {found.key_bits} bits, one thread) has its own key and encrypts one value "
+            "a ciphertext. Its repeats do not take turns with the others."
+        )
+    ]
+
+
 def run(*, everything: bool = False) -> Report:
     usual = _one_key(KEY_BITS)
     notes = [
         "Everything is on one thread unless stated; the pool is filled in advance, and that time is given separately.",
         "phe computes with gmpy2 too; its values are integers, so it never rescales an exponent; its size is bare.",
+        *_heu_notes(usual),
         *_lattice_notes(usual),
     ]
     found = [usual, *(_one_key(bits) for bits in (OTHER_KEY_BITS if everything else ()))]

@@ -10,8 +10,8 @@ fetches nothing more (`--no-deps --no-build-isolation`).
 For a machine without a network: fetch the packages on one that has one, with the same system, processor and version of
 Python, carry the folder and this checkout over, and install from there. The hashes are checked on both machines:
 
-    python deploy/install.py --download packages metrics
-    python deploy/install.py --packages packages metrics
+    python deploy/install.py --download PACKAGES metrics
+    python deploy/install.py --packages PACKAGES metrics
 
 The extra `research` is a distribution of its own, built from a folder of the checkout. With `--editable` it is there
 already.

@@ -6,9 +6,9 @@ opens with a probability below 2^-101 (dpcore.paillier.masks; promise P2).
 A member that colludes with the coordinator can shift the values, as it could by sending others. The check slots name
 the ciphertext that was lost, duplicated or damaged.
 
-Where `phe` is installed, one ciphertext of every total, chosen at random once all are here, is opened with `phe` as
-well. A decryption of ours that is wrong for k of N ciphertexts is noticed with probability k / N, whatever a sender
-chose.
+Where PyCryptodome is installed, one ciphertext of every total, chosen at random once all are here, is opened a second
+time, by another way (dpcore.paillier.second_opening). A decryption of ours that is wrong for k of N ciphertexts is
+noticed with probability k / N, whatever a sender chose.
 """
 
 import datetime as dt
@@ -31,7 +31,8 @@ from dpcore.numbers.progress import Progress
 from dpcore.paillier import packing
 from dpcore.paillier.masks import CohortAttempt, check_tag, coefficient, pad
 from dpcore.paillier.public import DEFAULT_BITS, MINIMUM_BITS, InvalidCiphertextError, InvalidKeyError, PublicKey
-from dpcore.paillier.secret import SecretKey, phe_is_installed
+from dpcore.paillier.second_opening import is_possible
+from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import RandomSource, SystemRandom, require_system
 from radobase.logs import Log
 from radobase.printing import listed
@@ -50,7 +51,7 @@ from wire.status import Total
 # when the key was created, so that all certificates of a key have the same bytes. A file that phe's command line made
 # has the time in its `kid`.
 #
-# Where `phe` is installed, a new key is checked with it, and the key of a file goes through its objects.
+# Where PyCryptodome is installed, a new key is checked by opening a ciphertext of it twice.
 
 
 VALIDITY_S = 365 * 24 * 3600
@@ -92,9 +93,14 @@ class LearnerKey:
         ends = dt.datetime.fromtimestamp(self.not_after_unix_s, dt.UTC)
         return f"the Paillier key is for queries until {ends:%Y-%m-%d}; make the next with `rado learner rotate-key`"
 
-    def certify(self, learner: str, signing_key: SigningKey) -> Envelope:
-        """The public key, signed for a year from its creation; the same bytes every time."""
-        certified = PaillierKey(learner, self.public_key, self.not_before_unix_s, self.not_after_unix_s)
+    def certify(self, learner: str, signing_key: SigningKey, *, with_subgroup: bool = True) -> Envelope:
+        """The public key, signed for a year from its creation; the same bytes every time.
+
+        with_subgroup: False for nodes that do not know subgroups. What is encrypted under that key opens as slowly as
+        without short opening.
+        """
+        public_key = self.public_key if with_subgroup else self.public_key.without_subgroup
+        certified = PaillierKey(learner, public_key, self.not_before_unix_s, self.not_after_unix_s)
         return certified.sign(signing_key)
 
 
@@ -102,26 +108,28 @@ def create_key(
     path: Path,
     bits: int = DEFAULT_BITS,
     *,
+    with_short_opening: bool = False,
     random: RandomSource | None = None,
     now_unix_s: float | None = None,
 ) -> LearnerKey:
     """Create a key and write it to a new file that only its owner may read. Takes seconds for 3072 bits.
 
-    random: None for the operating system's source; any other source is refused. Raises ConfigurationError if the file
-    exists or cannot be written, or `bits` is odd or not in 2048..4096; InvalidKeyError if phe is installed and does not
-    take the key or opens it differently. No file is left then.
+    with_short_opening: whether it has a subgroup (dpcore.paillier.subgroup). random: None for the operating system's
+    source; any other source is refused. Raises ConfigurationError if the file exists or cannot be written, or `bits` is
+    odd or not in 2048..4096; InvalidKeyError if a ciphertext of the key does not open to the same number twice. No file
+    is left then.
     """
     if path.exists():
         raise _exists(path)
     random = SystemRandom() if random is None else random
     try:
-        secret = SecretKey.generate(random, bits=bits)
+        secret = SecretKey.generate(random, bits=bits, with_short_opening=with_short_opening)
     except InvalidKeyError as error:
         raise ConfigurationError(f"a key cannot have {bits} bits: use an even number from {MINIMUM_BITS} on") from error
-    if phe_is_installed():
-        secret.check_with_phe(random)
+    if is_possible():
+        secret.check(random)
     else:
-        note_that_phe_is_missing()
+        note_that_nothing_is_opened_twice()
     key = LearnerKey(secret, int(time.time() if now_unix_s is None else now_unix_s))
     content = json.dumps({**secret.to_jwk(), _NOT_BEFORE: key.not_before_unix_s}, indent=2)
     try:
@@ -136,16 +144,24 @@ def create_key(
     return key
 
 
-def rotate_key(path: Path, bits: int = DEFAULT_BITS, *, now_unix_s: float | None = None) -> LearnerKey:
+def rotate_key(
+    path: Path,
+    bits: int = DEFAULT_BITS,
+    *,
+    with_short_opening: bool | None = None,
+    now_unix_s: float | None = None,
+) -> LearnerKey:
     """Put a new key in the place of the one at `path`, which stays beside it: `load_key_of` finds it for its totals.
 
-    At any crash `path` holds one of the two, and the former one is kept. Raises what `load_key` and `create_key` raise.
+    with_short_opening: as of `create_key`; None for as the former key has it. At any crash `path` holds one of the two,
+    and the former one is kept. Raises what `load_key` and `create_key` raise.
     """
     former = load_key(path)
     unfinished = path.with_name(f".{path.name}.new")
     # Left by a crash: nothing was encrypted under it yet.
     unfinished.unlink(missing_ok=True)
-    new = create_key(unfinished, bits, now_unix_s=now_unix_s)
+    short = former.secret.short_opening is not None if with_short_opening is None else with_short_opening
+    new = create_key(unfinished, bits, with_short_opening=short, now_unix_s=now_unix_s)
     with suppress(FileExistsError):
         create_durably(retired_file(path, former.public_key), read_bytes(path, _KEY))
     unfinished.replace(path)
@@ -155,15 +171,16 @@ def rotate_key(path: Path, bits: int = DEFAULT_BITS, *, now_unix_s: float | None
 
 def retired_file(path: Path, public_key: PublicKey) -> Path:
     """Where `rotate_key` keeps a former key of the file `path`."""
-    return path.with_name(f"{path.stem}-{public_key.fingerprint()[:16]}{path.suffix}")
+    # A query may have been sent with the key without its subgroup.
+    return path.with_name(f"{path.stem}-{public_key.without_subgroup.fingerprint()[:16]}{path.suffix}")
 
 
 def load_key_of(path: Path, public_key: PublicKey) -> LearnerKey:
     """The key of a query: the one at `path`, or a former one. Raises ConfigurationError if neither is."""
     key, retired = load_key(path), retired_file(path, public_key)
-    if key.public_key != public_key and retired.exists():
+    if not key.secret.opens(public_key) and retired.exists():
         key = load_key(retired)
-    if key.public_key != public_key:
+    if not key.secret.opens(public_key):
         raise ConfigurationError(
             f"the query is under the Paillier key {public_key.fingerprint()}, which is neither in {path} nor in "
             f"{retired}: restore the file of the key that the query was sent with"
@@ -179,19 +196,17 @@ def load_key(path: Path) -> LearnerKey:
     jwk = read_json(path, _KEY)
     not_before = _created_unix_s(jwk, path)
     try:
-        secret = SecretKey.from_jwk(jwk)
-        if phe_is_installed():
-            _ = secret.phe_key  # it checks the modulus, and inverts p modulo q
-    except (InvalidKeyError, ValueError, ZeroDivisionError) as error:
+        return LearnerKey(SecretKey.from_jwk(jwk), not_before)
+    except InvalidKeyError as error:
         raise ConfigurationError(f"{path}: {error}") from error
-    return LearnerKey(secret, not_before)
 
 
 @cache
-def note_that_phe_is_missing() -> None:
-    """Log, once in a process, that a key or a total is not checked with phe."""
+def note_that_nothing_is_opened_twice() -> None:
+    """Log, once in a process, that no key and no total is checked by a second opening."""
     Log("learner").warning(
-        "phe is not installed, so no key and no total is checked with it: python deploy/install.py learner"
+        "PyCryptodome is not installed, so no key and no total is opened a second time: "
+        "python deploy/install.py learner"
     )
 
 
@@ -228,13 +243,13 @@ class CohortError(TotalError):
 
 
 class OpeningsDifferError(TotalError):
-    """Our decryption and phe's give different plaintexts for one ciphertext of a total."""
+    """The two openings of one ciphertext of a total give different plaintexts."""
 
     def __init__(self, *, ciphertext: int) -> None:
         self.ciphertext = ciphertext
         super().__init__(
-            f"radofed and phe open ciphertext {ciphertext} of the total differently, so one of them or this machine is "
-            "faulty: do not use the total, install radofed[learner] again, fetch it again, and report this"
+            f"radofed and PyCryptodome open ciphertext {ciphertext} of the total differently, so one of them or this "
+            "machine is faulty: do not use the total, install radofed[learner] again, fetch it again, and report this"
         )
 
 
@@ -307,7 +322,7 @@ def open_total(
       before the first is decrypted, so that their sender cannot time a decryption.
     - roster: verifies the cohort's signatures. progress: callback `(chunks decrypted, total)`. opening: the secret of
       the query's binding.
-    - random: chooses the ciphertext that phe opens too; None for the operating system's source, and any other is
+    - random: chooses the ciphertext that is opened twice; None for the operating system's source, and any other is
       refused.
 
     Raises, besides what `check_cohort` and `check_receipts` raise:
@@ -316,12 +331,12 @@ def open_total(
         ConfigurationError: a key is not the query's.
         WireError(PARTY_NOT_ASKED): the roster's key of a member is not the one that was asked.
         TotalError: chunks or ciphertexts are malformed, or a check slot fails; the error names the ciphertext.
-        OpeningsDifferError: phe opens the chosen ciphertext differently.
+        OpeningsDifferError: the second opening of the chosen ciphertext differs.
         TagError: the tag does not match.
     """
     random = SystemRandom() if random is None else random
     require_system(random)
-    if secret.public_key != opened.public_key:
+    if not secret.opens(opened.public_key):
         raise ConfigurationError(
             f"the query is under the Paillier key {opened.public_key.fingerprint()} and the key file holds "
             f"{secret.public_key.fingerprint()}: give the file of the key that the query was sent with"
@@ -412,8 +427,8 @@ def _decrypted(
 
     try:
         ciphertexts = [ciphertext for chunk in chunks for ciphertext in opened.public_key.from_wire(chunk)]
-        with ThreadPoolExecutor(1, "phe") as beside:
-            second = _opened_with_phe(ciphertexts, secret, random, beside)
+        with ThreadPoolExecutor(1, "second opening") as beside:
+            second = _opened_again(ciphertexts, secret, random, beside)
             plaintexts = secret.decrypt_many(ciphertexts, progress=report)
     except InvalidCiphertextError as error:
         raise TotalError(
@@ -426,26 +441,26 @@ def _decrypted(
 
 @dataclass(frozen=True)
 class _SecondOpening:
-    """One ciphertext of a total, which phe opens while our decryption runs."""
+    """One ciphertext of a total, which is opened again while all are decrypted."""
 
     ciphertext: int
     plaintext: Future[int]
 
 
-def _opened_with_phe(
+def _opened_again(
     ciphertexts: Sequence[int], secret: SecretKey, random: RandomSource, beside: ThreadPoolExecutor
 ) -> _SecondOpening | None:
-    """Open one ciphertext, each with the same probability, with phe too, in another thread. None without phe."""
+    """Open one ciphertext, each with the same probability, in another thread. None without PyCryptodome."""
     if not ciphertexts:
         return None  # a total without ciphertexts is refused by the caller
-    if not phe_is_installed():
-        note_that_phe_is_missing()
+    if not is_possible():
+        note_that_nothing_is_opened_twice()
         return None
     index = random.below(len(ciphertexts))
-    return _SecondOpening(index, beside.submit(secret.decrypt_with_phe, ciphertexts[index]))
+    return _SecondOpening(index, beside.submit(secret.open_again, ciphertexts[index]))
 
 
 def _check_one(second: _SecondOpening, plaintexts: Sequence[int]) -> None:
-    """Raise OpeningsDifferError if phe's plaintext is not ours."""
+    """Raise OpeningsDifferError if the second plaintext is another."""
     if second.plaintext.result() != plaintexts[second.ciphertext]:
         raise OpeningsDifferError(ciphertext=second.ciphertext)

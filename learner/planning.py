@@ -203,6 +203,7 @@ def plan_query(
         stated = ()
     expires = created + request.expires_after_s
     key = _key(certificate, expires)
+    features += [Feature.SHORT_OPENING] * (key.public_key.subgroup is not None)
     limits, bits = QueryLimits(max_rows, max_parties, request.d), request.fraction_bits_for(kind)
     draw = SystemRandom() if random is None else random
     nonce, opening = draw.bytes(NONCE_BYTES), OpeningSecret(draw.bytes(KEY_BYTES))

@@ -50,13 +50,16 @@ from wire.identity import Certificate
 from wire.query import (
     CLOCK_SKEW_S,
     Feature,
+    Features,
     OpenedQuery,
     Query,
     Retry,
     Stated,
     check_cohort_able,
+    check_schema_held,
     open_features,
     open_query,
+    schema_lacking,
     setting_of,
     too_old,
 )
@@ -67,6 +70,9 @@ from wire.transport import LONG_POLL_S
 QUESTION_WITHIN_S = 30
 """How long parties have to answer a question (`Session.would_accept`)."""
 _QUESTION_SLACK_S = 30.0
+_OPENS_SLOWLY = (
+    "The total opens without short opening: not every node that is asked states the feature " + Feature.SHORT_OPENING
+)
 
 OnStatus = Callable[[QueryStatus], None]
 
@@ -128,7 +134,7 @@ class Session:
 
     def _key_of(self, public_key: PublicKey) -> LearnerKey:
         """The key that a query was sent with: it may have been rotated since. Raises ConfigurationError."""
-        if self.key.public_key == public_key:
+        if self.key.secret.opens(public_key):
             return self.key
         return load_key_of(self.config.paillier_key, public_key)
 
@@ -159,32 +165,40 @@ class Session:
         question: whether parties are only asked if they would accept it, see `would_accept`. Raises what `plan_query`
         raises, and ConfigurationError if no party of the roster is accepted.
         """
-        certificate = self.key.certify(self.config.name, self._signing_key)
+        key = self.key
         roster = self.fetch_roster()
         roster.check_unexpired(time.time())
         parties = self.selection(roster)
-        stated, coordinator = self._stated_features(roster, parties)
+        statements, coordinator = self._statements(roster, parties)
+        stated: Stated = {name: None if own is None else frozenset(own.features) for name, own in statements.items()}
+        understood = coordinator.intersection(*(own or frozenset() for own in stated.values()))
+        is_short = Feature.SHORT_OPENING.value in understood
         plan = plan_query(
             request,
             roster=roster,
             asked=parties.asked,
             learner=self.config.name,
-            certificate=certificate,
+            certificate=key.certify(self.config.name, self._signing_key, with_subgroup=is_short),
             stated_rows=self._state.rows_stated(roster),
             question=question,
-            understood=coordinator.intersection(*(own or frozenset() for own in stated.values())),
+            understood=understood,
         )
         if Feature.BASE not in coordinator:
             raise WireError(Code.FEATURE_MISSING, too_old("The coordinator"))
         if missing := {*plan.query.features} - coordinator:
             raise WireError(Code.FEATURE_MISSING, f"The coordinator lacks: {', '.join(sorted(missing))}.")
         check_cohort_able(plan.query.features, plan.query.cohort_min, stated)
+        lacking = schema_lacking(plan.query.schema, statements)
+        if not question:
+            check_schema_held(lacking, plan.query.cohort_min, len(stated))
         now = dt.datetime.now(dt.UTC)
         warnings = (
             roster.expiry_warning(now.timestamp()),
             "" if self._certificate is None else self._certificate.expiry_warning(now),
-            self.key.expiry_warning(now.timestamp()),
+            key.expiry_warning(now.timestamp()),
+            "" if is_short or key.secret.short_opening is None else _OPENS_SLOWLY,
             parties.warning,
+            *(f"{each} and will refuse: its rows are not in the answer" for each in lacking),
         )
         return replace(plan, not_asked=parties.not_asked, warnings=tuple(filter(None, warnings)))
 
@@ -201,20 +215,20 @@ class Session:
         roster = self.fetch_roster()
         return sum(rows or 0 for rows in self.rows_of(self.selection(roster).asked, roster).values())
 
-    def _stated_features(self, roster: Roster, parties: Selection) -> tuple[Stated, frozenset[str]]:
+    def _statements(self, roster: Roster, parties: Selection) -> tuple[Mapping[str, Features | None], frozenset[str]]:
         """What each party that is asked states of its node, verified; None for a party that states nothing.
 
-        Also what the coordinator states.
+        Also the features that the coordinator states.
         """
         envelopes, coordinator = self._coordinator.fetch_features()
-        stated: dict[str, frozenset[str] | None] = {party.name: None for party in parties.asked}
+        stated: dict[str, Features | None] = {party.name: None for party in parties.asked}
         for envelope in envelopes:
             try:
                 statement, member = open_features(envelope, roster)
             except WireError:
                 continue  # of a key that the roster has replaced
             if member.name in stated:
-                stated[member.name] = frozenset(statement.features)
+                stated[member.name] = statement
         return stated, frozenset(coordinator)
 
     def would_accept(self, request: Request, timeout_s: float | None = None, *, of_all: bool = True) -> WouldAccept:

@@ -108,6 +108,10 @@ class PartyConfig(Configuration):
     """Disk space for contributions, in bytes. A contribution needs twice its upload and 8 bytes per value."""
     spare_obfuscators: int = Field(default=1000, ge=0, le=1 << 16)
     """Obfuscators that an idle node prepares in advance, in memory only. Each takes about 1 KB and a millisecond."""
+    own_obfuscators: bool = False
+    """Whether obfuscators never come from a subgroup that a learner's key with short opening names. The encryption of
+    this party's contributions then rests on no assumption about that subgroup, and the learner opens totals with them
+    as slowly as without short opening."""
     tls: TlsConfiguration
     """Certificate and key of the connection to the coordinator."""
     cluster: PartyCluster | None = None

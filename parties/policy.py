@@ -20,7 +20,7 @@ from wire.query import OpenedQuery, Query
 from wire.roster import KeyFingerprint, Role, Roster
 
 # Within double precision, in which limits are reported.
-_DECIMAL = re.compile(r"\d{1,30}(\.\d{1,30})?([eE][+-]?\d{1,2})?")
+_DECIMAL = re.compile(r"[0-9]{1,30}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,2})?")
 
 
 def _exact(value: Any) -> Fraction:

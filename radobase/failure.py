@@ -48,7 +48,8 @@ EXIT_BUG = 5
 
 # The extra that installs a module.
 _EXTRAS = {
-    "phe": "learner",
+    "Crypto": "learner",
+    "phe": "phe",
     "scipy": "learner",
     "sklearn": "learner",
     "ray": "ray",

@@ -395,7 +395,7 @@ def test_made_rows_can_be_learned():
 
 @pytest.mark.slow
 def test_the_encryption_benchmark_reports_and_draws(monkeypatch):
-    def unavailable(mine, theirs):
+    def unavailable(mine, theirs, key_bits=0):
         raise UnavailableError("no network")
 
     once = measuring.take_turns
@@ -403,12 +403,14 @@ def test_the_encryption_benchmark_reports_and_draws(monkeypatch):
     monkeypatch.setattr(measuring.gc, "collect", lambda: 0)
     monkeypatch.setattr(encryption, "take_turns", lambda works, before=None: once(works, 1, before))
     monkeypatch.setattr(encryption, "lattice", unavailable)
+    monkeypatch.setattr(encryption, "heu", unavailable)
     small = {"KEY_BITS": 2048, "RADOS": 10, "COORDINATES": 25, "PHE_VALUES": 2, "PHE_PASSES": 2}
     small |= {"FULL_EXPONENT_CIPHERTEXTS": 2, "DECRYPTED_CIPHERTEXTS": 4}
     for name, value in small.items():
         monkeypatch.setattr(encryption, name, value)
     report = encryption.run()
-    assert len(report.targets) == 4
+    assert len(report.targets) == 5
+    assert "HEU was not run: no network." in report.notes
     assert "TenSEAL was not run: no network." in report.notes
     json.dumps(report.as_json({}, "2000-01-01"), allow_nan=False)
     encryption.draw(report, Figure())

@@ -69,16 +69,25 @@ def test_the_public_names_are_there():
     [
         (
             "parties.node",
-            ("coordinator", "learner", "sklearn", "ray", "phe", "prometheus_client", "dpcore.paillier.secret"),
+            (
+                "coordinator",
+                "learner",
+                "sklearn",
+                "ray",
+                "phe",
+                "Crypto",
+                "prometheus_client",
+                "dpcore.paillier.secret",
+            ),
         ),
-        ("parties.preflight", ("coordinator", "learner", "sklearn", "ray", "phe", "dpcore.paillier.secret")),
+        ("parties.preflight", ("coordinator", "learner", "sklearn", "ray", "phe", "Crypto", "dpcore.paillier.secret")),
         (
             "coordinator.server",
-            ("parties", "learner", "sklearn", "ray", "phe", "prometheus_client", "dpcore.paillier.secret"),
+            ("parties", "learner", "sklearn", "ray", "phe", "Crypto", "prometheus_client", "dpcore.paillier.secret"),
         ),
         ("learner.session", ("parties", "coordinator", "ray")),
-        ("wire.transport", ("parties", "coordinator", "learner", "sklearn", "phe", "dpcore.paillier.secret")),
-        ("dpcore.queries.rados", ("wire", "grpc", "sqlite3", "sklearn", "phe")),
+        ("wire.transport", ("parties", "coordinator", "learner", "sklearn", "phe", "Crypto", "dpcore.paillier.secret")),
+        ("dpcore.queries.rados", ("wire", "grpc", "sqlite3", "sklearn", "phe", "Crypto")),
     ],
 )
 def test_a_role_loads_no_other_role(package, forbidden):
@@ -164,4 +173,4 @@ def test_researchers_material_loads_what_its_distribution_names():
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in RESEARCH.rglob("*.py")]
     modules = loaded_after(f"import importlib\nfor name in {names}: importlib.import_module(name)")
     assert "scipy" in modules
-    assert not modules & {"sklearn", "phe", "ray", "wire", "parties", "coordinator", "learner"}
+    assert not modules & {"sklearn", "phe", "Crypto", "ray", "wire", "parties", "coordinator", "learner"}

@@ -1,7 +1,7 @@
 """Queries of a learner, and the features that a node needs for them. Every receiver checks them with one function."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -15,16 +15,18 @@ from dpcore.errors import PlanError, RadofedError, SchemaError, SlotOverflowErro
 from dpcore.numbers.fixed_point import Encoding, check_fits
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.paillier.public import PublicKey
+from dpcore.paillier.subgroup import Subgroup
 from dpcore.queries.kind import MAX_PARTIES, MAX_VALUES, QueryLimits
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack
 from dpcore.records.persons import Persons
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
+from dpcore.records.shared_schema import MOST_LABELS
 from rado.v1 import query_pb2, roster_pb2
 from wire.binding import Binding
 from wire.codec import Travels, Wire, codec, parse
-from wire.envelopes import Envelope, MessageType, Signable
+from wire.envelopes import KEY_BYTES, Envelope, MessageType, Signable
 from wire.errors import Code, WireError
 from wire.query_kinds import (
     KIND_FIELDS,
@@ -48,6 +50,8 @@ from wire.statements import ciphertexts_per_chunk
 
 
 MAX_FEATURES = 64
+MAX_SCHEMAS = 2 * MOST_LABELS
+"""That a node states: each label with and without a weight."""
 BASE_VERSION = "0.3.0"
 _NAME = re.compile(r"[a-z0-9-]{1,63}")
 
@@ -73,6 +77,8 @@ class Feature(StrEnum):
     """Persons are the unit of privacy (dpcore.records.persons)."""
     CLASS_WEIGHTS = "class-weights"
     """A gradient weighs the classes of the label (dpcore.queries.gradient)."""
+    SHORT_OPENING = "short-opening"
+    """The Paillier key has a subgroup that obfuscators are drawn from (dpcore.paillier.subgroup)."""
 
 
 OWN_FEATURES: tuple[str, ...] = tuple(sorted(feature.value for feature in Feature))
@@ -100,7 +106,7 @@ def check_features(names: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Features(Signable[roster_pb2.Features]):
-    """What a party's node can do. version: of its program, for people."""
+    """What a party's node can do, and which schemas it answers about. version: of its program, for people."""
 
     KIND: ClassVar[MessageType] = MessageType.FEATURES
     federation: str
@@ -108,11 +114,26 @@ class Features(Signable[roster_pb2.Features]):
     features: tuple[str, ...]
     version: str
     signed_at_unix_s: int
+    schemas: tuple[bytes, ...] = ()
+    """Digests, ascending; none if it states none."""
+    columns: tuple[bytes, ...] = ()
+    """`Schema.columns_digest` of these, ascending."""
 
     def __post_init__(self) -> None:
         check_features(self.features)
+        for digests in (self.schemas, self.columns):
+            well_formed = all(len(digest) == KEY_BYTES for digest in digests)
+            if len(digests) > MAX_SCHEMAS or list(digests) != sorted(set(digests)) or not well_formed:
+                raise WireError(Code.MESSAGE_MALFORMED, "A list of schemas is not well formed.")
         if len(self.version) > 64 or not self.version.isprintable():
             raise WireError(Code.MESSAGE_MALFORMED, "A version has at most 64 printable characters.")
+
+
+def schemas_stated(schemas: Iterable[Schema]) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+    """`schemas` and `columns` of `Features` for a node with these schemas; it also answers without their weight."""
+    answered = [each for own in schemas for each in (own, own.unweighted)]
+    digests, columns = {each.digest for each in answered}, {each.columns_digest for each in answered}
+    return tuple(sorted(digests)), tuple(sorted(columns))
 
 
 def open_features(envelope: Envelope, roster: Roster) -> tuple[Features, Member]:
@@ -151,6 +172,28 @@ def check_cohort_able(features: Iterable[str], cohort_min: int, stated: Stated) 
         raise WireError(Code.FEATURE_MISSING, f"A cohort needs {cohort_min} parties, and {who}: upgrade their nodes.")
 
 
+def schema_lacking(schema: Schema, stated: Mapping[str, Features | None]) -> tuple[str, ...]:
+    """A clause for each party that states that it does not answer about a schema: that it lacks the label, or other.
+
+    stated: by party that is asked. One that states no schemas says nothing about them.
+    """
+    found = []
+    for name, own in stated.items():
+        if own is not None and own.schemas and schema.digest not in own.schemas:
+            has_the_rest = schema.columns_digest in own.columns
+            what = f"has no such label of column {schema.label.column!r}" if has_the_rest else "has another schema"
+            found.append(f"{name} {what}")
+    return tuple(found)
+
+
+def check_schema_held(lacking: Sequence[str], cohort_min: int, asked: int) -> None:
+    """Raise WireError(SCHEMA_MISMATCH) if so many of the asked parties lack a schema that no cohort can form."""
+    if lacking and asked - len(lacking) < cohort_min:
+        raise WireError(
+            Code.SCHEMA_MISMATCH, f"A cohort needs {cohort_min} parties, and {'; '.join(lacking)}. Nothing was sent."
+        )
+
+
 CLOCK_SKEW_S = 300
 MAX_QUERY_BYTES = 512 * 1024
 MAX_RETRY_BYTES = 1024
@@ -162,18 +205,16 @@ _PERSONS = Travels(unknown="This version does not know the unit of privacy.", co
 _HELD_BACK = Travels(unknown="This version does not know the part of the rows.", code=Code.QUERY_INVALID)
 
 
-def _modulus(key: PublicKey) -> bytes:
-    return int(key.n).to_bytes((key.bits + 7) // 8, "big")
+def _octets(number: int) -> bytes:
+    """Big-endian without leading zeros."""
+    return number.to_bytes((number.bit_length() + 7) // 8, "big")
 
 
-def _public_key(modulus: bytes) -> PublicKey:
-    """Raises WireError(KEY_INVALID) if the modulus is malformed or of the wrong length."""
-    if modulus[:1] == b"\0":
-        raise WireError(Code.KEY_INVALID, "The modulus has leading zeros.")
-    try:
-        return PublicKey(int.from_bytes(modulus, "big"))
-    except (RadofedError, ValueError) as error:
-        raise WireError(Code.KEY_INVALID, str(error)) from error
+def _number(octets: bytes, what: str) -> int:
+    """Raises WireError(KEY_INVALID) for leading zeros: equal keys have equal bytes."""
+    if octets[:1] == b"\0":
+        raise WireError(Code.KEY_INVALID, f"The {what} has leading zeros.")
+    return int.from_bytes(octets, "big")
 
 
 @dataclass(frozen=True)
@@ -182,9 +223,29 @@ class PaillierKey(Signable[query_pb2.PaillierKey]):
 
     KIND: ClassVar[MessageType] = MessageType.PAILLIER_KEY
     learner: str
-    public_key: Annotated[PublicKey, Travels("modulus", _modulus, _public_key)]
+    public_key: Annotated[PublicKey, Travels(by_hand=("modulus", "subgroup"))]
     not_before_unix_s: int
     not_after_unix_s: int
+
+    def to_proto(self) -> query_pb2.PaillierKey:
+        """The message that travels."""
+        message, subgroup = super().to_proto(), self.public_key.subgroup
+        message.modulus = _octets(self.public_key.n)
+        if subgroup is not None:
+            message.subgroup.generator, message.subgroup.order_bits = _octets(subgroup.generator), subgroup.order_bits
+        return message
+
+    @classmethod
+    def from_proto(cls, message: query_pb2.PaillierKey) -> "PaillierKey":
+        """Raises WireError(KEY_INVALID) if the modulus or the subgroup is malformed or of the wrong length."""
+        subgroup = None
+        if message.HasField("subgroup"):
+            subgroup = Subgroup(_number(message.subgroup.generator, "generator"), message.subgroup.order_bits)
+        try:
+            public_key = PublicKey(_number(message.modulus, "modulus"), subgroup)
+        except (RadofedError, ValueError) as error:
+            raise WireError(Code.KEY_INVALID, str(error)) from error
+        return cast("PaillierKey", codec(cls).read(message, public_key=public_key))
 
 
 @dataclass(frozen=True)
@@ -500,6 +561,9 @@ def _verified(envelope: Envelope, roster: Roster) -> "tuple[OpenedQuery, Paillie
     key = PaillierKey.from_bytes(certificate)
     if key.learner != query.learner:
         raise WireError(Code.KEY_INVALID, "The key is certified for another learner.")
+    if (key.public_key.subgroup is not None) != (Feature.SHORT_OPENING in query.features):
+        sentence = f"It must hold that a key has a subgroup where the query names {Feature.SHORT_OPENING.value}."
+        raise WireError(Code.QUERY_INVALID, sentence)
     return OpenedQuery(envelope, query, key.public_key), key
 
 

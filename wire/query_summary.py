@@ -19,6 +19,7 @@ from dpcore.predicates.expressions import (
     Equals,
     Flag,
     FormCoordinates,
+    LabelError,
     LabelExposure,
     NonNegative,
     Not,
@@ -168,7 +169,7 @@ def columns(
         waiting += node.children()
         if isinstance(node, Flag | Equals | AtLeast | Above):
             found.add(own[node.feature])
-        elif isinstance(node, NonNegative | Clipped | CountGain):
+        elif isinstance(node, NonNegative | Clipped | CountGain | LabelError):
             found.update(*(coordinates.columns(name) for name, _ in node.form.weights))
         if isinstance(node, LabelExposure | CountDeviance):
             found.update(schema.label.columns)
@@ -384,17 +385,24 @@ def _schema_fields(schema: Schema) -> Iterator[SignedField]:
 
 
 def _key_fields(envelope: envelope_pb2.Signed) -> Iterator[SignedField]:
-    """The learner's key: what its certificate says, with the modulus as its digest, and the certificate's signature."""
+    """The learner's key: what its certificate says, with digests of long numbers, and the certificate's signature."""
     key = parse(query_pb2.PaillierKey, envelope.payload)
     for field in _fields_of(key):
         value, name = getattr(key, field.name), f"paillier_key.{field.name}"
         if field.name == "modulus":
-            bits = int.from_bytes(value, "big").bit_length()
-            yield SignedField(name, f"SHA-256 {hashlib.sha256(value).hexdigest()}", f"{bits} bits")
+            yield SignedField(name, _digest(value), f"{int.from_bytes(value, 'big').bit_length()} bits")
+        elif field.name == "subgroup":
+            if key.HasField("subgroup"):
+                yield SignedField(f"{name}.generator", _digest(value.generator), "obfuscators are its powers")
+                yield SignedField(f"{name}.order_bits", str(value.order_bits), "its order is below 2^order_bits")
         else:
             yield SignedField(name, _value(field, value), local_time(value) if field.name.endswith("_unix_s") else "")
     yield SignedField("paillier_key.key_id", envelope.key_id.hex(), "the signing key that certifies it")
     yield SignedField("paillier_key.signature", envelope.signature.hex())
+
+
+def _digest(octets: bytes) -> str:
+    return f"SHA-256 {hashlib.sha256(octets).hexdigest()}"
 
 
 def _fields_of(message: Message) -> list[FieldDescriptor]:

@@ -19,7 +19,6 @@ REFUSALS = frozenset(
     {
         *(error for error in Code if error.value.startswith("POLICY_")),
         Code.BUDGET_EXCEEDED,
-        Code.SCHEMA_MISMATCH,
         Code.PLAN_INFEASIBLE,
         Code.EPOCH_EMPTY,
         Code.EPOCH_CHANGED,

@@ -75,7 +75,8 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
     "SubmitReceiptRequest": {"receipt": "receipt"},
     "SubmitReceiptResponse": {},
     "Rational": {"query": "numerator denominator"},
-    "PaillierKey": {"query": "learner modulus not_before_unix_s not_after_unix_s"},
+    "PaillierKey": {"query": "learner modulus not_before_unix_s not_after_unix_s subgroup"},
+    "Subgroup": {"query": "generator order_bits"},
     "Encoding": {"query": "fraction_bits value_bits slot_bits"},
     "PlainDesign": {},
     "DpFeatDesign": {"query": "sensitive_feature epsilon_per_rado split further_features rounded_features"},
@@ -94,11 +95,12 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
     "CountShare": {"query": "most"},
     "CountGain": {"query": "form scale centre reach is_loss most"},
     "CountDeviance": {"query": "centre most"},
+    "LabelError": {"query": "form scale reach sort"},
     "Operands": {"query": "places"},
     "PredicateNode": {
         "query": "constant label_is_positive label_class flag equals at_least above non_negative clipped complement "
         "all_of any_of label_at_least label_above label_share label_exposure count_gain count_deviance count_share "
-        "label_square"
+        "label_square label_error"
     },
     "LaplaceShare": {"query": "scale shares"},
     "LocalResponse": {"query": "epsilon"},

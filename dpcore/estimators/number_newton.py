@@ -244,8 +244,7 @@ def _learn_counts(
     rounds = _Rounds(oracle, settings, counts.moments, counts.columns, "poisson", residual, curvature)
     start = _start_of_counts(counts, linear * factor, rounds.whitening.basis.matrix)
     theta, refusal = rounds.theta(start, settings.rounds - 1 - counts.has_exposure, _short_step)
-    dispersion = max(1.0, variance_of_t * (counts.label.upper / 2.0) ** 2 / counts.mean)
-    errors = rounds.errors(theta, OfCounts(float(rounds.clip), counts.mean, dispersion))
+    errors = rounds.errors(theta, OfCounts(float(rounds.clip), counts.mean, counts.dispersion(variance_of_t)))
     if not counts.has_exposure:
         noise = noise_of(rounds.seen) if rounds.seen else 0.0
         return counts.corrected(theta, noise), errors, len(rounds.seen), refusal
@@ -292,6 +291,10 @@ class CountMoments:
     def residual(self, residual_of_t: float) -> float:
         """The size of a residual in counts. residual_of_t: that of t under least squares."""
         return max(residual_of_t * self.label.upper / 2.0, float(np.sqrt(self.mean)))
+
+    def dispersion(self, variance_of_t: float) -> float:
+        """The variance of counts over their mean, at least 1. variance_of_t: of the residuals of t."""
+        return max(1.0, variance_of_t * (self.label.upper / 2.0) ** 2 / self.mean)
 
     def with_intercept(self, slopes: Vector) -> Vector:
         """The slopes (d,), that of the bias left out, with the intercept for the mean of the counts."""

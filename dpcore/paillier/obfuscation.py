@@ -14,6 +14,10 @@ of the x. Exponents of 512 bits need the same assumption for a shorter a.
 Every encryptor derives its own h: one from another source could have a small order and expose plaintexts. A learner
 that makes a malformed key weakens only what its own key protects.
 
+A key with short opening (dpcore.paillier.subgroup) carries the h of all encryptors, a generator of its subgroup. It is
+the learner's, who could as well tell the factors of n. Exponents are then so long that powers are uniform over the
+subgroup, and no assumption about short exponents is needed, but one about the subgroup.
+
 Powers are not constant time. Each exponent is used once, and outside a party only the total time of hundreds of powers
 is visible; the party's machine is trusted to run no process that watches its caches.
 """
@@ -148,6 +152,8 @@ class Obfuscator:
     uniform, of ceil(bits(n) / 2) bits, or of `short_exponent_bits` if given (at least 512). Draws depend on `random`
     only. Use each obfuscator once: let `PublicKey.encrypt_many` draw them.
 
+    Of a key with a subgroup, the base comes from its generator and exponents are as long as the subgroup says.
+
     teeth, tables: the table's dimensions, fixed if teeth is given. Several threads may draw at once if `random` allows
     it. Raises PlanError if short_exponent_bits is not in 512..bits(n) or the dimensions are invalid.
     """
@@ -166,10 +172,14 @@ class Obfuscator:
                 f"short_exponent_bits is {short_exponent_bits}: choose {SHORT_EXPONENT_BITS} to {public_key.bits}"
             )
         self._public_key, self._random = public_key, random
-        self._exponent_bits = short_exponent_bits if short_exponent_bits is not None else -(-public_key.bits // 2)
+        n, subgroup = mpz(public_key.n), public_key.subgroup
+        if subgroup is None:
+            root = _negated_square(n, random)
+            self._exponent_bits = short_exponent_bits if short_exponent_bits is not None else -(-public_key.bits // 2)
+        else:
+            root, self._exponent_bits = mpz(subgroup.generator), subgroup.exponent_bits
         self._is_fixed, self._table_count = teeth is not None, tables
-        n = mpz(public_key.n)
-        self._base = gmpy2.powmod(_negated_square(n, random), n, n * n)
+        self._base = gmpy2.powmod(root, n, n * n)
         # One object, replaced as a whole: a thread that draws uses the old table or the new one, and both are correct.
         self._comb = self._build(TEETH[0] if teeth is None else teeth)
         self._building = threading.Lock()

@@ -23,6 +23,7 @@ from gmpy2 import mpz
 
 from dpcore.errors import CiphertextError, ShapeError
 from dpcore.numbers.processors import processors
+from dpcore.paillier.subgroup import MINIMUM_ORDER_BITS, Subgroup
 
 # Big-integer work on all cores: gmpy2 releases the interpreter's lock if its context says so, which short work keeps.
 
@@ -82,6 +83,8 @@ DEFAULT_BITS = 3072
 MAXIMUM_BITS = 4096
 # Enough to run every code path; gives no security.
 MINIMUM_TEST_BITS = 64
+_MINIMUM_TEST_ORDER_BITS = 16
+_FINGERPRINT = b"rado.v1/subgroup-key\0"
 
 Ciphertext: TypeAlias = mpz
 
@@ -121,12 +124,16 @@ def times_one_plus(factor: mpz, m: int, n: mpz, n_squared: mpz) -> mpz:
 class PublicKey:
     """A Paillier modulus n of 2048 to 4096 bits, which the learner certifies: n does not show its factors.
 
+    subgroup: what obfuscators are drawn from, in a key with short opening; None for a key without.
+
     A malformed key harms only the secrecy of the learner's own totals. Raises InvalidKeyError.
     """
 
     n: int
+    subgroup: Subgroup | None = None
 
     minimum_bits: ClassVar[int] = MINIMUM_BITS
+    minimum_order_bits: ClassVar[int] = MINIMUM_ORDER_BITS
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n", int(self.n))
@@ -137,14 +144,16 @@ class PublicKey:
             )
         if self.n % 2 == 0:
             raise InvalidKeyError("the Paillier modulus is even, so not a product of two large primes: make a new key")
+        if self.subgroup is not None and (flaw := self.subgroup.flaw(self.n, self.minimum_order_bits)):
+            raise InvalidKeyError(f"the Paillier key's subgroup does not suit: {flaw}; make a new key")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(bits={self.bits}, fingerprint={self.fingerprint()})"
 
     @staticmethod
-    def for_tests(n: int) -> "PublicKey":
+    def for_tests(n: int, subgroup: Subgroup | None = None) -> "PublicKey":
         """A test key: any odd n of 64 bits or more. It gives no security. Messages are never read as one."""
-        return TestPublicKey(n)
+        return TestPublicKey(n, subgroup)
 
     @cached_property
     def n_squared(self) -> int:
@@ -162,8 +171,22 @@ class PublicKey:
         return 2 * -(-self.bits // 8)
 
     def fingerprint(self) -> str:
-        """SHA-256 of n as big-endian bytes without leading zeros, in lower-case hexadecimal."""
-        return hashlib.sha256(self.n.to_bytes(-(-self.bits // 8), "big")).hexdigest()
+        """SHA-256 in lower-case hexadecimal, of n as big-endian bytes without leading zeros.
+
+        With a subgroup: of a domain, the length of n in bytes, n, the generator in as many bytes, and order_bits.
+        """
+        width = -(-self.bits // 8)
+        octets = self.n.to_bytes(width, "big")
+        if self.subgroup is not None:
+            generator, order_bits = self.subgroup.generator, self.subgroup.order_bits
+            parts = (_FINGERPRINT, width.to_bytes(4, "big"), octets, generator.to_bytes(width, "big"))
+            octets = b"".join((*parts, order_bits.to_bytes(4, "big")))
+        return hashlib.sha256(octets).hexdigest()
+
+    @property
+    def without_subgroup(self) -> "PublicKey":
+        """The same modulus as a key without short opening: what it encrypts, the same secret key opens."""
+        return type(self)(self.n)
 
     def raw_encrypt(self, plaintext: int, obfuscator: Ciphertext) -> Ciphertext:
         """(1 + n * plaintext) * obfuscator mod n^2.
@@ -176,8 +199,11 @@ class PublicKey:
         return times_one_plus(obfuscator, plaintext, self._n, self._n_squared)
 
     def encrypt_many(self, plaintexts: Sequence[int], obfuscator: ObfuscatorSource) -> list[Ciphertext]:
-        """One ciphertext for each plaintext in [0, n), each under its own obfuscator. Raises CiphertextError."""
-        if obfuscator.public_key != self:
+        """One ciphertext for each plaintext in [0, n), each under its own obfuscator. Raises CiphertextError.
+
+        obfuscator: of this modulus; of a subgroup's, or of the encryptor's own base.
+        """
+        if obfuscator.public_key.n != self.n:
             raise CiphertextError("these obfuscators belong to another key: make an Obfuscator for this one")
         drawn = obfuscator.draw_many(len(plaintexts))
         return [self.raw_encrypt(m, o) for m, o in zip(plaintexts, drawn, strict=True)]
@@ -257,6 +283,7 @@ class TestPublicKey(PublicKey):
 
     __test__: ClassVar[bool] = False
     minimum_bits: ClassVar[int] = MINIMUM_TEST_BITS
+    minimum_order_bits: ClassVar[int] = _MINIMUM_TEST_ORDER_BITS
 
 
 def multiply(public_key: PublicKey, chunks: Iterable[bytes], *, threads: int | None = None) -> bytes:

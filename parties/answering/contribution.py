@@ -162,11 +162,14 @@ IDLE_S = 30.0
 class Obfuscators:
     """One pool per key. spare: number to prepare for the key used last, after `idle_s` idle seconds.
 
+    own_base: whether they come from a base of the party's own also under a key with a subgroup. What is encrypted then
+    rests on no assumption about the subgroup, and opens with the full exponent.
+
     Thread-safe. Raises SeededRandomRefusedError at the first use of any source except the system's.
     """
 
-    def __init__(self, random: RandomSource, spare: int, *, idle_s: float = IDLE_S) -> None:
-        self._random, self._spare, self._idle_s = random, spare, idle_s
+    def __init__(self, random: RandomSource, spare: int, *, idle_s: float = IDLE_S, own_base: bool = False) -> None:
+        self._random, self._spare, self._idle_s, self._own_base = random, spare, idle_s, own_base
         self._until_spare: threading.Timer | None = None
         self._is_closed = False
         self._lock = threading.Lock()
@@ -184,6 +187,7 @@ class Obfuscators:
 
     def rest(self, key: PublicKey) -> None:
         """Call after encrypting under this key: makes spare obfuscators for the next query once the party is idle."""
+        key = self._used(key)
         self._pool(key).keep(0)
         with self._lock:
             self._stop_waiting_locked()
@@ -217,7 +221,11 @@ class Obfuscators:
             self._until_spare.cancel()
             self._until_spare = None
 
+    def _used(self, key: PublicKey) -> PublicKey:
+        return key.without_subgroup if self._own_base else key
+
     def _pool(self, key: PublicKey) -> ObfuscatorPool:
+        key = self._used(key)
         with self._lock:
             pool = self._pools.pop(key, None) or ObfuscatorPool(key, self._random)
             self._pools[key] = pool

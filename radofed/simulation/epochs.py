@@ -58,7 +58,7 @@ def epochs_of(text: str, source: TableSource, rows: int) -> list[NamedEpoch]:
     """
     if (column := epoch_column(text)) is not None:
         return _by_column(column, source)
-    if not text.isdecimal() or not _LEAST_EPOCHS <= int(text) <= min(rows, _MOST_EPOCHS):
+    if not (text.isascii() and text.isdecimal()) or not _LEAST_EPOCHS <= int(text) <= min(rows, _MOST_EPOCHS):
         raise ConfigurationError(
             f"epochs is {text!r}: give a number from {_LEAST_EPOCHS} to the table's rows, or by-column:NAME"
         )

@@ -55,8 +55,12 @@ def test_constraints_have_what_the_extras_and_the_build_need_and_nothing_else():
     assert set(install.needed(packages, install.direct(PROJECT, EXTRAS))) == packages.keys()
     party = set(install.needed(packages, install.direct(PROJECT, [])))
     assert {"grpcio", "cffi", "hatchling", "pathspec"} <= party
-    assert not party & {"scikit-learn", "phe", "ray", "pytest", "jinja2"}
+    assert not party & {"scikit-learn", "pycryptodome", "phe", "ray", "pytest", "jinja2"}
     assert {"scikit-learn", "joblib"} <= set(install.needed(packages, install.direct(PROJECT, ["notebook"])))
+    learner = set(install.needed(packages, install.direct(PROJECT, ["learner"])))
+    assert "pycryptodome" in learner
+    # Under GPLv3: no role needs it.
+    assert "phe" not in learner
 
 
 def test_distributions_of_the_checkout_are_installed_from_it_and_come_from_no_index():

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from dpcore.paillier.secret import SecretKey
+from dpcore.paillier.secret import SecretKey, ShortOpening
 from dpcore.records.features import BooleanFeature, Label, RealFeature
 from dpcore.records.schema import Schema
 from wire.envelopes import SigningKey
@@ -41,6 +41,16 @@ def secret_key(bits: int = 2048) -> SecretKey:
     path = Path(__file__).parents[1] / "vectors/paillier_test_primes.json"
     kept = json.loads(path.read_text(encoding="utf-8"))["keys"]
     return next(SecretKey(int(each["p"], 16), int(each["q"], 16)) for each in kept if each["bits"] == bits)
+
+
+@cache
+def short_opening_key(bits: int = 2048) -> SecretKey:
+    """A key with short opening that anyone may know, of 2048 or 3072 bits."""
+    path = Path(__file__).parents[1] / "vectors/paillier_test_primes.json"
+    kept = json.loads(path.read_text(encoding="utf-8"))["short_opening_keys"]
+    found = next(each for each in kept if each["bits"] == bits)
+    p, q, generator, p_order, q_order = (int(found[name], 16) for name in ("p", "q", "generator", "p_order", "q_order"))
+    return SecretKey(p, q, ShortOpening(generator, p_order, q_order))
 
 
 def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:

@@ -1,10 +1,11 @@
-"""One ciphertext of every total is opened with phe too, and keys pass through phe's objects."""
+"""One ciphertext of every total is opened a second time, by another way, and so is one of every new key."""
 
 import json
 import sys
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import gmpy2
 import numpy as np
@@ -17,6 +18,7 @@ from scipy import stats
 
 from dpcore.errors import ConfigurationError
 from dpcore.paillier.public import InvalidCiphertextError, InvalidKeyError
+from dpcore.paillier.second_opening import SecondOpening
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SeededRandom, SeededRandomRefusedError, SystemRandom
 from learner import decryption as opening_module
@@ -25,7 +27,7 @@ from learner.decryption import (
     OpeningsDifferError,
     create_key,
     load_key,
-    note_that_phe_is_missing,
+    note_that_nothing_is_opened_twice,
     open_total,
 )
 from tests.federation.learner import World, encrypt, random_values, to_chunks
@@ -74,12 +76,13 @@ def asked(world, small_chunks):
     return Asked(world)
 
 
-def with_wrong_constant(secret, place):
+def with_wrong_constant(secret, which):
     """The same key, one of whose constants is one too large."""
-    faulty = SecretKey(secret.p, secret.q)
-    constants = list(faulty._constants)
-    constants[place] += 1
-    faulty.__dict__["_constants"] = tuple(constants)
+    faulty = type(secret)(secret.p, secret.q)
+    halves = list(faulty._halves)
+    place, name = {"of p": (0, "factor"), "of q": (1, "factor"), "of the remainders": (0, "inverse")}[which]
+    halves[place] = replace(halves[place], **{name: getattr(halves[place], name) + 1})
+    faulty.__dict__["_halves"] = tuple(halves)
     return faulty
 
 
@@ -94,15 +97,15 @@ def opens_one_wrongly(monkeypatch, wrong):
 
 
 class TestOpening:
-    @pytest.mark.parametrize("constant", [2, 3, 4], ids=["of p", "of q", "of the remainders"])
+    @pytest.mark.parametrize("constant", ["of p", "of q", "of the remainders"])
     def test_a_wrong_constant_of_ours(self, asked, constant):
         asked.secret = with_wrong_constant(asked.world.key.secret, constant)
         # A wrong coefficient of the remainders shows in every ciphertext but the tag.
         with pytest.raises(OpeningsDifferError, match="report this"):
             asked.open(Chooses(0))
 
-    def test_a_wrong_constant_of_phes(self, asked, monkeypatch):
-        monkeypatch.setattr(phe.PaillierPrivateKey, "raw_decrypt", lambda self, ciphertext: 5)
+    def test_a_wrong_second_opening(self, asked, monkeypatch):
+        monkeypatch.setattr(SecondOpening, "plaintext", lambda self, ciphertext: 5)
         with pytest.raises(OpeningsDifferError):
             asked.open()
 
@@ -112,7 +115,7 @@ class TestOpening:
         opens_one_wrongly(monkeypatch, wrong)
         for index in range(count):
             random = Chooses(index)
-            # Without phe's opening the check slot finds it too: that is the other error.
+            # Without a second opening the check slot finds it too: that is the other error.
             with pytest.raises(opening_module.TotalError) as caught:
                 asked.open(random)
             assert isinstance(caught.value, OpeningsDifferError) == (index == wrong)
@@ -139,14 +142,14 @@ class TestOpening:
         """Fails by chance with a probability below 10^-9."""
         count, openings, chosen = 7, 7_000, Counter()
 
-        def decrypt_with_phe(self, ciphertext):
+        def open_again(self, ciphertext):
             chosen[ciphertext] += 1
             return ciphertext
 
-        monkeypatch.setattr(SecretKey, "decrypt_with_phe", decrypt_with_phe)
+        monkeypatch.setattr(SecretKey, "open_again", open_again)
         with ThreadPoolExecutor(1) as beside:
             for _ in range(openings):
-                second = opening_module._opened_with_phe(range(count), SMALL, SystemRandom(), beside)
+                second = opening_module._opened_again(range(count), SMALL, SystemRandom(), beside)
                 assert second.plaintext.result() == second.ciphertext
         assert set(chosen) == set(range(count))
         assert stats.chisquare(list(chosen.values())).pvalue > 1e-10
@@ -155,18 +158,18 @@ class TestOpening:
     def test_a_number_that_is_no_ciphertext_is_refused(self, ciphertext):
         """It is opened beside ours, which may not have checked it yet."""
         with pytest.raises(InvalidCiphertextError):
-            SMALL.decrypt_with_phe(ciphertext)
+            SMALL.open_again(ciphertext)
 
-    def test_without_phe_totals_open_and_the_log_says_so_once(self, asked, monkeypatch, caplog):
-        monkeypatch.setitem(sys.modules, "phe", None)
-        note_that_phe_is_missing.cache_clear()
+    def test_without_pycryptodome_totals_open_and_the_log_says_so_once(self, asked, monkeypatch, caplog):
+        monkeypatch.setitem(sys.modules, "Crypto.Math.Numbers", None)
+        note_that_nothing_is_opened_twice.cache_clear()
         for _ in range(2):
             assert np.array_equal(asked.open().values, asked.values)
-        said = [record for record in caplog.records if "phe is not installed" in record.getMessage()]
+        said = [record for record in caplog.records if "PyCryptodome is not installed" in record.getMessage()]
         assert [(record.name, record.levelname) for record in said] == [("learner", "WARNING")]
 
-    def test_with_phe_the_log_says_nothing(self, asked, caplog):
-        note_that_phe_is_missing.cache_clear()
+    def test_with_pycryptodome_the_log_says_nothing(self, asked, caplog):
+        note_that_nothing_is_opened_twice.cache_clear()
         asked.open()
         assert not caplog.records
 
@@ -232,7 +235,6 @@ class TestKeys:
             learner_key.secret.q,
             learner_key.public_key.n,
         )
-        learner_key.secret.check_with_phe(SystemRandom())
 
     def test_the_time_of_a_phe_file_is_the_earliest_that_any_zone_allows(self, learner_key, tmp_path):
         path = phe_file(tmp_path / "key.jwk", learner_key.secret.p, learner_key.secret.q)
@@ -265,38 +267,25 @@ class TestKeys:
         assert str(path) in str(caught.value)
         assert str(p) not in str(caught.value)
 
-    def test_a_key_that_phe_opens_differently_is_not_written(self, tmp_path, monkeypatch, learner_key):
-        faulty = with_wrong_constant(learner_key.secret, 4)
-        monkeypatch.setattr(SecretKey, "generate", staticmethod(lambda random, bits: faulty))
-        with pytest.raises(InvalidKeyError, match="differently"):
+    def test_a_key_that_opens_wrongly_is_not_written(self, tmp_path, monkeypatch, learner_key):
+        faulty = with_wrong_constant(learner_key.secret, "of the remainders")
+        monkeypatch.setattr(SecretKey, "generate", staticmethod(lambda random, **options: faulty))
+        with pytest.raises(InvalidKeyError, match="does not open twice"):
             create_key(tmp_path / "key.jwk", 2048)
         assert list(tmp_path.iterdir()) == []
 
-    def test_a_key_that_phe_does_not_take_is_not_written(self, tmp_path, monkeypatch, learner_key):
-        def refuses(self, public_key, p, q):
-            raise ValueError("given public key does not match the given p and q.")
-
-        made = SecretKey(learner_key.secret.p, learner_key.secret.q)
-        monkeypatch.setattr(SecretKey, "generate", staticmethod(lambda random, bits: made))
-        monkeypatch.setattr(phe.PaillierPrivateKey, "__init__", refuses)
-        with pytest.raises(InvalidKeyError, match="does not take the key"):
-            create_key(tmp_path / "key.jwk", 2048)
-        assert list(tmp_path.iterdir()) == []
-
-    def test_without_phe_keys_are_made_and_read_and_the_log_says_so_once(self, tmp_path, monkeypatch, caplog):
-        monkeypatch.setitem(sys.modules, "phe", None)
-        note_that_phe_is_missing.cache_clear()
+    def test_without_pycryptodome_keys_are_made_and_read_and_the_log_says_so_once(self, tmp_path, monkeypatch, caplog):
+        monkeypatch.setitem(sys.modules, "Crypto.Math.Numbers", None)
+        note_that_nothing_is_opened_twice.cache_clear()
         path = tmp_path / "key.jwk"
         assert create_key(path, 2048) == load_key(path)
         create_key(tmp_path / "other.jwk", 2048)
         said = [record.getMessage()[:24] for record in caplog.records if record.name == "learner"]
-        assert said == ["phe is not installed, so"]
+        assert said == ["PyCryptodome is not inst"]
 
     def test_a_small_plaintext_has_no_remainder_to_be_wrong(self):
         """Why a wrong constant is noticed for values, which fill a plaintext, and may not be for a tag."""
-        constants = SMALL._constants
-        faulty = SecretKey.for_tests(SMALL.p, SMALL.q)
-        faulty.__dict__["_constants"] = (*constants[:4], constants[4] + 1)
+        faulty = with_wrong_constant(SMALL, "of the remainders")
         n, n_squared = mpz(SMALL.public_key.n), mpz(SMALL.public_key.n_squared)
         small, large = ((1 + n * m) * gmpy2.powmod(3, n, n_squared) % n_squared for m in (5, n - 1))
         assert faulty.decrypt_many([small]) == [5]

@@ -13,7 +13,7 @@ code = run(sys.argv[1:])
 sys.stderr.write("\\n" + json.dumps([code, sorted({name.partition(".")[0] for name in sys.modules})]))
 """
 # What takes seconds, and neither help nor a plan computes with; numba also comes as llvmlite.
-SLOW = {"numba", "llvmlite", "ray", "sklearn", "matplotlib", "pyarrow", "phe", "tenseal", "grpc", "google"}
+SLOW = {"numba", "llvmlite", "ray", "sklearn", "matplotlib", "pyarrow", "phe", "Crypto", "tenseal", "grpc", "google"}
 SIZES = ("--rows", "4000", "--parties", "4", "--coordinates", "18")
 
 

@@ -265,6 +265,46 @@ def paillier(random):
     return good, {"description": f"Ciphertexts and keys that must be refused. {FORMAT}", "cases": bad}
 
 
+def short_opening(random):
+    """Keys with a subgroup: what it obfuscates, and what is opened by the orders and by the full exponent."""
+    kept = json.loads((Path(__file__).parent / "paillier_test_primes.json").read_text())["short_opening_keys"]
+    names = ("p", "q", "p_order", "q_order", "generator")
+    cases = [short_opening_case(random, *(int(key[name], 16) for name in names)) for key in kept]
+    return {"description": f"Keys with short opening, docs/protocol.md. They are test keys. {FORMAT}", "cases": cases}
+
+
+def short_opening_case(random, p, q, p_order, q_order, generator):
+    n, order_bits = p * q, (p_order * q_order).bit_length()
+    width, length = -(-n.bit_length() // 8), order_bits + 128
+    base = power(generator, n, n * n)
+    exponents = [0, 1, 2**length - 1, random.below(2**length)]
+    inside = [power(base, exponent, n * n) for exponent in exponents]
+    outside = power(2 + random.below(n - 2), n, n * n)
+    plaintexts = [0, n - 1, random.below(n), random.below(n)]
+    ciphertexts = [(1 + n * m) * o % (n * n) for m, o in zip(plaintexts, inside, strict=True)]
+    other = random.below(n)
+    octets = b"rado.v1/subgroup-key\0" + width.to_bytes(4, "big") + n.to_bytes(width, "big")
+    octets += generator.to_bytes(width, "big") + order_bits.to_bytes(4, "big")
+    numbers = {"p": p, "q": q, "p_order": p_order, "q_order": q_order, "n": n, "generator": generator, "base": base}
+    return {
+        "name": f"a test key of {n.bit_length()} bits",
+        **{name: hexadecimal(number) for name, number in numbers.items()},
+        "order_bits": order_bits,
+        "exponent_bits": length,
+        "fingerprint": hashlib.sha256(octets).hexdigest(),
+        "exponents": [hexadecimal(exponent) for exponent in exponents],
+        "obfuscators": [hexadecimal(obfuscator) for obfuscator in inside],
+        "plaintexts": [hexadecimal(plaintext) for plaintext in plaintexts],
+        "ciphertexts": [hexadecimal(ciphertext) for ciphertext in ciphertexts],
+        "outside": {
+            "ciphertext": hexadecimal((1 + n * other) * outside % (n * n)),
+            "plaintext": hexadecimal(other),
+            "total": hexadecimal((1 + n * other) * outside * ciphertexts[2] % (n * n)),
+            "total_plaintext": hexadecimal((other + plaintexts[2]) % n),
+        },
+    }
+
+
 def vectors():
     """Name of each file and its text."""
     packing_good, packing_bad = packing(SeededRandom(b"radofed vectors: packing"))
@@ -274,6 +314,7 @@ def vectors():
         "packing_bad_totals.json": packing_bad,
         "paillier.json": paillier_good,
         "paillier_bad_inputs.json": paillier_bad,
+        "short_opening.json": short_opening(SeededRandom(b"radofed vectors: short opening")),
     }
     return {name: json.dumps(content, indent=1) + "\n" for name, content in contents.items()}
 

@@ -187,7 +187,7 @@ def trust_statements(query_id):
     expiring.not_after_unix_s = NOW + 90 * 86_400
     stated = {"federation": "vectors", "party": "a"}
     features = ["base-0-3", "class-products", "class-weights", "cohort-noise", "event-times", "numbers", "persons"]
-    features += ["question", "weights"]
+    features += ["question", "short-opening", "weights"]
     made = {
         "Retry": ("learner", query_pb2.Retry(query_id=query_id, learner="learner", attempt=2)),
         "Features": (
@@ -301,6 +301,8 @@ def rational(numerator, denominator=1):
 
 
 NORM_BOUND = rational(5, 4)
+# Four is a square modulo any odd number; nobody knows its order here.
+SUBGROUP = query_pb2.Subgroup(generator=b"\4", order_bits=576)
 
 
 def mapped_nodes():
@@ -410,6 +412,13 @@ KINDS = {
     "plain, with a quorum wait": {
         "rados": query_pb2.RadosQuery(rados=10, plain=query_pb2.PlainDesign()),
         "plain fields": {"quorum_wait_s": 30},
+    },
+    "plain, with short opening": {
+        "rados": query_pb2.RadosQuery(rados=10, plain=query_pb2.PlainDesign()),
+        "plain fields": {
+            "features": ["base-0-3", "short-opening"],
+            "paillier_key": signed("PaillierKey", "learner", payload(paillier_key(subgroup=SUBGROUP))),
+        },
     },
     "plain, with a purpose": {
         "rados": query_pb2.RadosQuery(rados=10, plain=query_pb2.PlainDesign()),
@@ -723,6 +732,20 @@ def bad_queries():
     yield ask("a Paillier key with a leading zero", "KEY_INVALID", paillier_key=certified(modulus=padded))
     yield ask("another learner's Paillier key", "KEY_INVALID", paillier_key=certified(learner="other"))
     yield ask("a Paillier key that ends too soon", "KEY_INVALID", paillier_key=certified(not_after_unix_s=NOW))
+    modulus = int.from_bytes(paillier_key().modulus, "big")
+    named = {"features": ["base-0-3", "short-opening"]}
+    yield ask("a subgroup without its feature", "QUERY_INVALID", paillier_key=certified(subgroup=SUBGROUP))
+    yield ask("the feature of a subgroup without one", "QUERY_INVALID", **named)
+    for name, octets, order_bits in (
+        ("a generator with a leading zero", b"\0\4", 576),
+        ("a generator that is one", b"\1", 576),
+        ("a generator above the modulus", b"\xff" * 256, 576),
+        ("a generator of order two", (modulus - 1).to_bytes(256, "big"), 576),
+        ("a subgroup of too small an order", b"\4", 511),
+        ("a subgroup of too large an order", b"\4", 2049),
+    ):
+        odd = query_pb2.Subgroup(generator=octets, order_bits=order_bits)
+        yield ask(name, "KEY_INVALID", paillier_key=certified(subgroup=odd), **named)
     stolen = signed("PaillierKey", "a", payload(paillier_key()))
     yield ask("a Paillier key signed by a party", "SIGNATURE_INVALID", paillier_key=stolen)
 

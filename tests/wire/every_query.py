@@ -29,6 +29,7 @@ from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.persons import Persons
 from dpcore.records.schema import Classes, Count, Number, Schema
 from dpcore.records.weight import Weight
+from tests.federation.material import short_opening_key
 from tests.federation.party import World
 from wire.binding import Binding, OpeningSecret
 from wire.query import Feature, Query, features_of
@@ -192,6 +193,8 @@ def every_query(world: World) -> dict[str, Query]:
         features=(Feature.BASE.value, Feature.CLASS_PRODUCTS.value),
     )
     about = (parse("y >= 30"), parse('(y > 2.5) & x["smoker"]'), parse("y"), parse("y < 1/3"), parse("y.square"))
+    errors = ("over", "under", "squared", "beyond")
+    about += tuple(parse(f'{name}((3 * z["age"] - 1) / {4 + step}, 0.5)') for step, name in enumerate(errors))
     numbers = {
         "moments": NumberMomentsQuery(CLIP, 77, 1 << 20, OF_NUMBERS.label.coding),
         "statistic": StatisticQuery(about, OF_NUMBERS, GaussianShares(7000)),
@@ -250,6 +253,11 @@ def every_query(world: World) -> dict[str, Query]:
             for name in ("moments", "gradient", "statistic")
         },
         "moments for a purpose": _query(world, kinds()["moments"], purpose="Study 17"),
+        "moments with short opening": _query(
+            replace(world, key=short_opening_key()),
+            kinds()["moments"],
+            features=(Feature.BASE.value, Feature.SHORT_OPENING.value),
+        ),
     }
 
 

@@ -237,15 +237,27 @@ def test_a_change_of_any_field_changes_what_is_shown_at_its_own_line(queries):
     assert missing == NOT_ALONE.keys(), "these fields are changed, so they need no exception"
 
 
-@pytest.mark.parametrize("field", list(query_pb2.PaillierKey.DESCRIPTOR.fields), ids=lambda field: field.name)
+KEY_FIELDS = [*query_pb2.PaillierKey.DESCRIPTOR.fields, *query_pb2.Subgroup.DESCRIPTOR.fields]
+
+
+@pytest.mark.parametrize("field", [field for field in KEY_FIELDS if field.message_type is None], ids=lambda f: f.name)
 def test_a_change_of_the_key_s_certificate_is_shown(queries, field):
-    payload = queries["moments"].to_bytes()
+    payload = queries["moments with short opening"].to_bytes()
     message = query_pb2.Query.FromString(payload)
     key = query_pb2.PaillierKey.FromString(message.paillier_key.payload)
-    setattr(key, field.name, next(others(field, getattr(key, field.name))))
+    of_subgroup = field.containing_type.name == "Subgroup"
+    place = key.subgroup if of_subgroup else key
+    setattr(place, field.name, next(others(field, getattr(place, field.name))))
     message.paillier_key.payload = key.SerializeToString(deterministic=True)
     before, after = shown(payload), shown(message.SerializeToString(deterministic=True))
-    assert {name for name in before if before[name] != after[name]} == {f"paillier_key.{field.name}"}
+    name = f"paillier_key.{'subgroup.' * of_subgroup}{field.name}"
+    assert {line for line in before if before[line] != after[line]} == {name}
+
+
+def test_that_a_key_has_a_subgroup_is_shown(queries):
+    payloads = [queries[name].to_bytes() for name in ("moments", "moments with short opening")]
+    lines = [{name for name in shown(payload) if "subgroup" in name} for payload in payloads]
+    assert lines == [set(), {"paillier_key.subgroup.generator", "paillier_key.subgroup.order_bits"}]
 
 
 DAY = DateFeature(

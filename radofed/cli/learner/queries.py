@@ -33,21 +33,37 @@ _Bits = Annotated[int, typer.Option(help="Size of the Paillier modulus, in bits,
 
 
 @command(app, "keygen")
-def keygen(output: Output, config: ConfigOption, bits: _Bits = KEY_BITS) -> Result:
+def keygen(
+    output: Output,
+    config: ConfigOption,
+    bits: _Bits = KEY_BITS,
+    short_opening: Annotated[
+        bool, typer.Option("--short-opening", help="A key that opens totals about five times as fast.")
+    ] = False,
+) -> Result:
     """Make the Paillier key that decrypts this learner's totals.
 
-    An existing key is never overwritten.
+    An existing key is never overwritten. A key with --short-opening rests on a younger assumption:
+    docs/explanation/short-opening.md.
     """
     from learner.config import LearnerConfig
     from learner.decryption import create_key
 
     loaded = LearnerConfig.load(config)
     output.note(f"making a key of {bits} bits ...")
-    return _made(loaded.paillier_key, create_key(loaded.paillier_key, bits))
+    return _made(loaded.paillier_key, create_key(loaded.paillier_key, bits, with_short_opening=short_opening))
 
 
 @command(app, "rotate-key")
-def rotate_key(output: Output, config: ConfigOption, bits: _Bits = KEY_BITS) -> Result:
+def rotate_key(
+    output: Output,
+    config: ConfigOption,
+    bits: _Bits = KEY_BITS,
+    short_opening: Annotated[
+        bool | None,
+        typer.Option(help="Whether the key opens totals about five times as fast. Default: as the former key."),
+    ] = None,
+) -> Result:
     """Put a new Paillier key in the place of the present one, for new queries.
 
     The signing key, which parties know, certifies it: no one else has to act. The former key stays in a file beside it,
@@ -58,13 +74,13 @@ def rotate_key(output: Output, config: ConfigOption, bits: _Bits = KEY_BITS) -> 
 
     loaded = LearnerConfig.load(config)
     output.note(f"making a key of {bits} bits ...")
-    return _made(loaded.paillier_key, rotate(loaded.paillier_key, bits))
+    return _made(loaded.paillier_key, rotate(loaded.paillier_key, bits, with_short_opening=short_opening))
 
 
 def _made(file: Path, key: "LearnerKey") -> Result:
-    fingerprint = key.public_key.fingerprint()
-    data = {"file": file, "bits": key.public_key.bits, "fingerprint": fingerprint}
-    return Result(data, f"{file}: a key of {key.public_key.bits} bits, fingerprint {fingerprint}")
+    bits, fingerprint, short = key.public_key.bits, key.public_key.fingerprint(), key.secret.short_opening is not None
+    data = {"file": file, "bits": bits, "fingerprint": fingerprint, "short_opening": short}
+    return Result(data, f"{file}: a key of {bits} bits{', with short opening' * short}, fingerprint {fingerprint}")
 
 
 @command(app, "query")

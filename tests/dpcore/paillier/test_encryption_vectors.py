@@ -16,7 +16,8 @@ from dpcore.numbers.fixed_point import Encoding
 from dpcore.paillier.obfuscation import Comb
 from dpcore.paillier.packing import ciphertext_count, open_total, pack, unpack_total
 from dpcore.paillier.public import DEFAULT_BITS, MAXIMUM_BITS, MINIMUM_BITS, PublicKey
-from dpcore.paillier.secret import SecretKey
+from dpcore.paillier.secret import SecretKey, ShortOpening
+from dpcore.paillier.subgroup import Subgroup
 
 VECTORS = Path(__file__).resolve().parents[2] / "vectors"
 
@@ -132,6 +133,29 @@ def test_totals_from_values_to_values(case):
     parties = len(given["contributions"])
     opened = open_total(plaintexts, length, parties, encoding, key.bits, rows=given["rows"])
     assert opened.tolist() == given["values"]
+
+
+@pytest.mark.parametrize("case", cases("short_opening.json"))
+def test_short_opening(case):
+    p, q, p_order, q_order, n, generator, base = integers(
+        case[name] for name in ("p", "q", "p_order", "q_order", "n", "generator", "base")
+    )
+    secret = SecretKey(p, q, ShortOpening(generator, p_order, q_order))
+    key = secret.public_key
+    assert key == PublicKey(n, Subgroup(generator, case["order_bits"]))
+    assert key.subgroup.exponent_bits == case["exponent_bits"]
+    assert key.fingerprint() == case["fingerprint"]
+    comb = Comb(base, n, case["exponent_bits"], teeth=6, tables=2)
+    obfuscators, plaintexts = integers(case["obfuscators"]), integers(case["plaintexts"])
+    assert [comb.power(exponent) for exponent in integers(case["exponents"])] == obfuscators
+    ciphertexts = [key.raw_encrypt(m, mpz(o)) for m, o in zip(plaintexts, obfuscators, strict=True)]
+    assert ciphertexts == integers(case["ciphertexts"])
+    assert secret.decrypt_many(ciphertexts) == plaintexts
+    other, plaintext, total, total_plaintext = integers(case["outside"].values())
+    product = [mpz(other)]
+    key.add_many(product, [ciphertexts[2]])
+    assert product == [total]
+    assert secret.decrypt_many([other, total]) == [plaintext, total_plaintext]
 
 
 def test_every_key_length_is_covered():

@@ -15,9 +15,9 @@ from dpcore.errors import CiphertextError, ConfigurationError, ShapeError
 from dpcore.paillier import secret
 from dpcore.paillier.obfuscation import Obfuscator, ObfuscatorPool
 from dpcore.paillier.public import InvalidCiphertextError, InvalidKeyError, PublicKey, times_one_plus
+from dpcore.paillier.second_opening import SecondOpening, is_possible
 from dpcore.paillier.secret import (
     SecretKey,
-    phe_is_installed,
     public_key_from_jwk,
     public_key_to_jwk,
     public_key_to_phe,
@@ -330,19 +330,31 @@ class TestFullKey:
         assert full_key.decrypt_many(total) == [1300]
         assert theirs.decrypt(phe.EncryptedNumber(theirs.public_key, int(total[0]))) == 1300
 
-    def test_phe_checks_a_key(self, full_key, monkeypatch):
-        import phe
-
-        full_key.check_with_phe(SystemRandom())
+    def test_a_key_is_checked_by_two_openings(self, full_key, monkeypatch):
+        full_key.check(SystemRandom())
         with monkeypatch.context() as patched:
-            patched.setattr(phe.PaillierPrivateKey, "raw_decrypt", lambda self, ciphertext: 5)
-            with pytest.raises(InvalidKeyError, match="differently"):
-                full_key.check_with_phe(SystemRandom())
+            patched.setattr(SecondOpening, "plaintext", lambda self, ciphertext: 5)
+            with pytest.raises(InvalidKeyError, match="does not open twice"):
+                full_key.check(SystemRandom())
         ours = SecretKey.decrypt_many
         with monkeypatch.context() as patched:
             patched.setattr(SecretKey, "decrypt_many", lambda *given, **more: [m + 1 for m in ours(*given, **more)])
-            with pytest.raises(InvalidKeyError, match="differently"):
-                full_key.check_with_phe(SystemRandom())
+            with pytest.raises(InvalidKeyError, match="does not open twice"):
+                full_key.check(SystemRandom())
+
+    def test_the_second_opening_is_phes(self, full_key):
+        public, theirs = full_key.public_key, full_key.to_phe()
+        second, root = SecondOpening(full_key.p, full_key.q), SystemRandom().below(public.n)
+        for plaintext in (0, 5, public.n - 1):
+            ciphertext = second.ciphertext(plaintext, root)
+            assert ciphertext == theirs.public_key.raw_encrypt(plaintext, root)
+            assert second.plaintext(ciphertext) == theirs.raw_decrypt(ciphertext) == plaintext
+
+    def test_the_second_opening_uses_no_gmp(self, full_key, monkeypatch):
+        second = SecondOpening(full_key.p, full_key.q)
+        for name in ("powmod", "powmod_base_list", "invert"):
+            monkeypatch.delattr(gmpy2, name)
+        assert second.plaintext(second.ciphertext(77, 3)) == 77
 
     def test_json_web_keys(self, full_key):
         jwk = json.loads(json.dumps(full_key.to_jwk()))
@@ -422,11 +434,16 @@ class TestJsonWebKeys:
             public_key_from_jwk({**public_key_to_jwk(full_key.public_key), **change})
 
     def test_without_phe_the_error_says_what_to_install(self, monkeypatch):
-        assert phe_is_installed()
         monkeypatch.setitem(sys.modules, "phe", None)
-        with pytest.raises(ConfigurationError, match=r"radofed\[learner\]"):
+        with pytest.raises(ConfigurationError, match=r"radofed\[phe\]"):
             TEST_KEY.to_phe()
-        assert not phe_is_installed()
+
+    def test_without_pycryptodome_the_error_says_what_to_install(self, monkeypatch):
+        assert is_possible()
+        monkeypatch.setitem(sys.modules, "Crypto.Math.Numbers", None)
+        with pytest.raises(ConfigurationError, match=r"radofed\[learner\]"):
+            SecondOpening(TEST_KEY.p, TEST_KEY.q)
+        assert not is_possible()
 
 
 def test_plaintexts_are_added_to_as_many_ciphertexts():

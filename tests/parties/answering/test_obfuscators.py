@@ -107,3 +107,27 @@ def test_a_query_is_prepared_for_when_it_is_accepted_and_not_when_it_is_refused(
 def test_an_impossible_number_of_spare_ones_is_refused(spare):
     with pytest.raises(ValidationError, match="spare_obfuscators"):
         PartyConfig.model_validate({"spare_obfuscators": spare})
+
+
+SHORT = SecretKey.generate_test_key(SeededRandom(9), bits=256, order_bits=40)
+
+
+@pytest.mark.parametrize("own_base", [False, True])
+def test_a_party_may_draw_from_a_base_of_its_own_under_a_key_with_a_subgroup(own_base):
+    """Those that are expected, drawn and spare are of one pool."""
+    key = SHORT.public_key
+    made = Obfuscators(SystemRandom(), spare=3, idle_s=0.05, own_base=own_base)
+    try:
+        made.expect(key, 5)
+        source = made.source(key)
+        wait_until(lambda: source.ready == 5)
+        assert source.public_key == (key.without_subgroup if own_base else key)
+        inside = [pow(int(each), SHORT.short_opening.p_order, SHORT.p**2) == 1 for each in source.draw_many(5)]
+        assert inside == [not own_base] * 5
+        ciphertexts = key.encrypt_many([4, 5], source)
+        assert SHORT.decrypt_many(ciphertexts) == [4, 5]
+        made.rest(key)
+        wait_until(lambda: source.ready == 3)
+        assert made.source(key) is source
+    finally:
+        made.close()
