@@ -93,7 +93,7 @@ USUAL_OF_NUMBERS = Settings(0.35, 1.0, 0.4)
 were chosen: benchmarks/README.md, regressions."""
 
 USUAL_OF_COUNTS = Settings(0.35, 1.5, 2.0)
-"""Of counts, measured on randhie's visits and three columns taken for counts."""
+"""Of counts, measured on randhie's visits, and on two columns of other tables taken for counts."""
 
 _ROOM_OF_CLASSES = Fraction(3, 10)
 """Of the way from the usual norm of two classes to `roomy_norm`: at either end errors are up to two points larger."""
