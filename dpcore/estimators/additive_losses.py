@@ -22,6 +22,7 @@ from dpcore.estimators.additive_rounds import GradientRounds, KeptDirections, Lo
 from dpcore.estimators.additive_terms import AdditiveTerms, Directions
 from dpcore.estimators.class_additive import ClassRounds
 from dpcore.estimators.class_weights import Given, Weighing, weigh
+from dpcore.estimators.column_covariances import ColumnCovariances
 from dpcore.estimators.curvatures import Curvatures, OfCounts, OfHazards, OfNumbers
 from dpcore.estimators.errors_of_weights import Answer, Released
 from dpcore.estimators.hazards import Baseline, EventTimeOracle, constant_direction, first_step
@@ -154,7 +155,9 @@ class NumberRounds(GradientRounds):
         self._moments = moments = oracle.number_moments(
             part=settings.part, norm_bound=norm_of(terms), feature_map=feature_map
         )
-        self._counts = CountMoments(moments, label) if isinstance(label, Count) else None
+        self._counts: CountMoments | None = None
+        if isinstance(label, Count):
+            self._counts = CountMoments(moments, ColumnCovariances.as_released(moments), label)
         whitening = Whitening.cleaned(moments, settings.shrinkage_or(SHRINKAGE))
         theta, variance = _least_squares(moments, terms, whitening.basis.matrix)
         residual = float(np.sqrt(variance))

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from dpcore.estimators.additive_terms import AdditiveTerms, Directions, TermGroup, conditions, nearest
 from dpcore.estimators.errors_of_weights import Answer, Released, errors_of_weights
 from dpcore.estimators.oracle import GradientEstimate
-from dpcore.estimators.private_newton import noise_of
-from dpcore.estimators.whitened_rounds import LONGEST_STEP, Seen, Whitening, bounded_step, clip_of, root
+from dpcore.estimators.whitened_rounds import LONGEST_STEP, Seen, Whitening, bounded_step, clip_of, noise_of, root
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.numbers.processors import one_blas_thread
 from dpcore.records.clipping import Basis

@@ -10,7 +10,6 @@ Near its root phi* it is about kappa (I + D) (phi - phi*): ridge regression over
 Proof: docs/explanation/proofs.md, "Private Newton steps".
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, Self, cast
@@ -89,12 +88,12 @@ USUAL_OF_CLASSES = Settings(0.4, 0.7, 0.5)
 """Of several classes. Measured on diamonds (5 classes) and surveys (11) at epsilon 1: with those of two classes the
 error is half a point to a point larger."""
 
-USUAL_OF_NUMBERS = Settings(0.5, 1.5, 1.6)
-"""Of numbers, measured on cps1988 and diamonds. The clip is the least: dpcore.estimators.number_newton widens it where
-noise is small."""
+USUAL_OF_NUMBERS = Settings(0.35, 1.0, 0.4)
+"""Of numbers. The clip is the least: dpcore.estimators.number_newton widens it where noise is small. How they
+were chosen: benchmarks/README.md, regressions."""
 
-USUAL_OF_COUNTS = Settings(0.5, 1.5, 8.0)
-"""Of counts, measured on randhie; the clip as of numbers."""
+USUAL_OF_COUNTS = Settings(0.35, 1.5, 2.0)
+"""Of counts, measured on randhie's visits, and on two columns of other tables taken for counts."""
 
 _ROOM_OF_CLASSES = Fraction(3, 10)
 """Of the way from the usual norm of two classes to `roomy_norm`: at either end errors are up to two points larger."""
@@ -104,10 +103,10 @@ class PrivateNewton(LinearClassifier):
     """A linear classifier from one release of moments and `rounds` - 1 of gradients; see the module's docstring.
 
     - rounds: at least 2. moments_part: the part of the budget's squared mu for the first release, by default 0.25, of
-      several classes 0.4, of numbers and counts 0.5; the others share the rest equally.
+      several classes 0.4, of numbers and counts 0.35; the others share the rest equally.
     - clip: C over the root mean square of |z|, by default 0.25, of several classes 0.7; of numbers and counts also over
-      the root of the residual variance, 1.5 to 4 by the noise. shrinkage: as in `MomentsDiscriminant`, by default
-      0.8, of several classes 0.5, of numbers 1.6, of counts 8.
+      the root of the residual variance, from 1 for numbers and 1.5 for counts to 4, by the noise. shrinkage: as in
+      `MomentsDiscriminant`, by default 0.8, of several classes 0.5, of numbers 0.4, of counts 2.
     - norm_bound: the clipping norm R of the moments; None is `roomy_norm` of the schema, and no clipping in `fit`.
       Results hardly change for values up to 1.4 times larger or smaller. Of several classes None is less roomy.
 
@@ -300,10 +299,11 @@ class PrivateNewton(LinearClassifier):
     def _learn_numbers(self, oracle: NumberOracle) -> None:
         """A regression. Raises ConfigurationError without a bias."""
         is_count = oracle.schema.label.coding.kind == "count"
-        usual = self._settings(USUAL_OF_COUNTS if is_count else USUAL_OF_NUMBERS)
+        least = USUAL_OF_COUNTS if is_count else USUAL_OF_NUMBERS
+        usual = self._settings(least)
         if self.rounds < _LEAST_ROUNDS_OF_NUMBERS:
             raise ConfigurationError(f"rounds is {self.rounds}: a regression takes at least 3")
-        settings = NumberSettings(usual.first, self.clip, usual.shrinkage, int(self.rounds))
+        settings = NumberSettings(usual.first, self.clip, usual.shrinkage, int(self.rounds), least.clip)
         learned = learn_numbers(oracle, settings, self.norm_bound)
         self._keep_encoded(learned.theta)
         del self.classes_
@@ -366,11 +366,6 @@ def _norm_of_classes(schema: Schema, epsilon: Fraction) -> Fraction:
         bias=schema.bias,
     )
     return lean + (roomy_norm(schema) - lean) * _ROOM_OF_CLASSES
-
-
-def noise_of(seen: Sequence["Seen"]) -> float:
-    """The variance of each coordinate of phi for the noise of all releases."""
-    return 1.0 / sum(1.0 / one.noise**2 for one in seen) if seen[-1].noise else 0.0
 
 
 def sampling_of(relative_clip: float, rows: int) -> float:

@@ -10,6 +10,7 @@ from fractions import Fraction
 import numpy as np
 
 from dpcore.errors import DataError
+from dpcore.estimators.column_covariances import ColumnCovariances
 from dpcore.estimators.moments_discriminant import raise_eigenvalues
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.rados.distribution import ClassMoments, Moments, NumberMoments
@@ -88,6 +89,19 @@ class Whitening:
         return cls._of_spreads(vectors, spreads, np.maximum(spreads, least), moments)
 
     @classmethod
+    def of_columns(cls, columns: ColumnCovariances, shrinkage: float) -> "Whitening":
+        """Of centred columns, the bias by itself; shrinkage: as for `raise_eigenvalues`, of what noise left unknown."""
+        values, vectors = np.linalg.eigh(columns.covariance)
+        k = len(values)
+        raised = raise_eigenvalues(values, columns.deviations, shrinkage) if k else values
+        raised = np.maximum(raised, _LEAST_EIGENVALUE * float(np.trace(columns.covariance)) / max(k, 1))
+        matrix, spread = np.eye(k + 1), np.eye(k + 1)
+        matrix[:k, :k] = (vectors / np.sqrt(raised)) @ vectors.T
+        matrix[:k, k] = -matrix[:k, :k] @ columns.means
+        spread[:k, :k] = (vectors * (np.maximum(values, 0.0) / raised)) @ vectors.T
+        return cls(Basis.of(matrix), spread)
+
+    @classmethod
     def _of_spreads(
         cls, vectors: Matrix, spreads: Vector, raised: Vector, moments: Moments | ClassMoments | NumberMoments
     ) -> "Whitening":
@@ -155,6 +169,11 @@ class Seen:
     phi: Vector
     target: Vector
     noise: float
+
+
+def noise_of(seen: Sequence[Seen]) -> float:
+    """The variance of each coordinate of phi for the noise of all releases."""
+    return 1.0 / sum(1.0 / one.noise**2 for one in seen) if seen[-1].noise else 0.0
 
 
 @dataclass(frozen=True, eq=False)
