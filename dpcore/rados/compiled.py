@@ -2,7 +2,9 @@
 
 The "method of the four Russians" (Arlazarov, Dinic, Kronrod and Faradzev, 1970): a table holds all 256 partial sums of
 eight rows, four of them in the first-level cache; with few rados, two tables of 16 for each byte. With AVX-512 a table
-of 16 is a register. Additions wrap mod 2^32 or 2^64: a result is exact if the true sum fits.
+of 16 is a register.
+
+Additions wrap mod 2^32 or 2^64: a result is exact if the true sum fits.
 """
 
 from collections.abc import Callable
