@@ -234,6 +234,7 @@ class PartyNode:
         tidy(spools, self._attempts)
         self._history = open_history(config, self._ledger, self._log, self._watch.note)
         opened.callback(self._history.database.close)
+        opened.callback(self._history.database.flush)
         self._pauses = Pauses(self._history.database)
 
     def _made_lifecycle(

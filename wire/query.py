@@ -38,7 +38,7 @@ from wire.query_kinds import (
     write_kind,
 )
 from wire.query_kinds import AnyKind as QueryKind
-from wire.request_fields import EPOCH_RULE, PURPOSE_RULE, is_epoch, is_purpose
+from wire.request_fields import EPOCH_RULE, FEWEST_NEIGHBOURS, PURPOSE_RULE, is_epoch, is_purpose
 from wire.roster import Member, Role, Roster, open_from, open_from_party
 from wire.statements import ciphertexts_per_chunk
 
@@ -77,6 +77,8 @@ class Feature(StrEnum):
     """Persons are the unit of privacy (dpcore.records.persons)."""
     CLASS_WEIGHTS = "class-weights"
     """A gradient weighs the classes of the label (dpcore.queries.gradient)."""
+    MASK_GRAPH = "mask-graph"
+    """Members share masks with some others, not with all (dpcore.paillier.mask_graph)."""
     SHORT_OPENING = "short-opening"
     """The Paillier key has a subgroup that obfuscators are drawn from (dpcore.paillier.subgroup)."""
 
@@ -294,6 +296,8 @@ class Query(Wire[query_pb2.Query]):
     """That persons are the unit of privacy; None for records."""
     noise_of_cohort: bool = False
     """Whether the noise is that of the cohort that answers; otherwise every share is for the smallest one."""
+    mask_neighbours: int = 0
+    """With how many others each member of a cohort shares masks; 0 for all others."""
 
     def __post_init__(self) -> None:
         checks = {
@@ -314,6 +318,9 @@ class Query(Wire[query_pb2.Query]):
             "its predicates are about its feature map": self.kind.is_about(self.feature_map),
             "noise_of_cohort has its feature": self.noise_of_cohort == (Feature.COHORT_NOISE in self.features),
             "its kind's noise follows its cohorts": self.kind.cohorts == self._followed(),
+            "mask_neighbours has its feature": (self.mask_neighbours > 0) == (Feature.MASK_GRAPH in self.features),
+            f"mask_neighbours is even, from {FEWEST_NEIGHBOURS} to {MAX_PARTIES}, or 0": self.mask_neighbours == 0
+            or (FEWEST_NEIGHBOURS <= self.mask_neighbours <= MAX_PARTIES and self.mask_neighbours % 2 == 0),
             "products_of_each_class has its feature": (
                 has_class_products(self.kind) == (Feature.CLASS_PRODUCTS in self.features)
             ),
@@ -437,7 +444,17 @@ class Query(Wire[query_pb2.Query]):
     @classmethod
     def from_bytes(cls, payload: bytes) -> "Query":
         """The query that was signed. Raises WireError."""
-        return cls.from_proto(_parsed(payload))
+        return _read_again(payload) if len(payload) <= _READ_AGAIN_BYTES else cls.from_proto(_parsed(payload))
+
+
+_READ_AGAIN_BYTES = 1 << 16
+"""A longer query is read anew each time, so that what is kept is small whoever sends it."""
+
+
+@lru_cache(maxsize=8)
+def _read_again(payload: bytes) -> Query:
+    """A query that was read lately: each node reads the query of a round several times."""
+    return Query.from_proto(_parsed(payload))
 
 
 def _parsed(payload: bytes) -> query_pb2.Query:

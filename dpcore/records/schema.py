@@ -23,7 +23,7 @@ import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
@@ -269,6 +269,10 @@ class Schema:
 
     def canonical_bytes(self) -> bytes:
         """The canonical form, as defined in the module's docstring."""
+        return self._canonical
+
+    @cached_property
+    def _canonical(self) -> bytes:
         return _dump({**_plain(self), "schema_version": self.version})
 
     @cached_property
@@ -302,6 +306,10 @@ class Schema:
     @classmethod
     def from_canonical(cls, data: bytes) -> "Schema":
         """The schema with exactly this canonical form. Raises SchemaError for any other bytes."""
+        return _read_again(data) if len(data) <= _READ_AGAIN_BYTES else cls._from_canonical(data)
+
+    @classmethod
+    def _from_canonical(cls, data: bytes) -> "Schema":
         try:
             table = json.loads(data.decode())
             table = _decode_reals(table)
@@ -543,3 +551,13 @@ __all__ = [
     "ThresholdFeature",
     "differences",
 ]
+
+
+_READ_AGAIN_BYTES = 1 << 16
+"""A longer schema is read anew each time, so that what is kept is small whoever sends it."""
+
+
+@lru_cache(maxsize=8)
+def _read_again(data: bytes) -> Schema:
+    """A schema that was read lately: every query of a training has the same one, and each node reads it often."""
+    return Schema._from_canonical(data)  # noqa: SLF001  (of this module)

@@ -75,8 +75,8 @@ class World:
         stated = Features(FEDERATION, party, tuple(features), "0.3.0", 1_700_000_000, *schemas)
         return stated.sign(self.party_keys[party])
 
-    def plan(self, request: Request = REQUEST, *, asked=None, stated_rows=None) -> Plan:
-        """asked: names; None for all parties of the roster."""
+    def plan(self, request: Request = REQUEST, *, asked=None, stated_rows=None, **known) -> Plan:
+        """asked: names; None for all parties of the roster. known: what else `plan_query` is given."""
         certificate = self.key.certify("learner", self.learner_key)
         plan = plan_query(
             request,
@@ -85,6 +85,7 @@ class World:
             learner="learner",
             certificate=certificate,
             stated_rows=stated_rows,
+            **known,
         )
         self.openings[plan.query_id] = plan.opening
         return plan
