@@ -33,8 +33,9 @@ from dpcore.randomness.sources import RandomSource, require_system
 _PRIMALITY_ROUNDS = 40
 # Short compared with a total, so that no processor idles for long at its end: an eighth of a second at 3072 bits.
 _DECRYPT_RUN = 16
-# The fewest that are opened eight at a time, without and with Numba in the process already.
-_MANY, _FEW = 256, 4
+# The fewest that are opened eight at a time: for each thread without Numba in the process, which takes half a second to
+# load, and in all with it.
+_MANY, _FEW = 100, 4
 
 
 _KEY_TYPE = "DAJ"
@@ -161,7 +162,7 @@ class SecretKey:
         threads = processors() if threads is None else threads
         # A few ciphertexts are divided among the threads too.
         size = max(1, min(_DECRYPT_RUN, len(ciphertexts) // max(1, threads)))
-        raising = _raising(len(ciphertexts))
+        raising = _raising(len(ciphertexts), threads)
         for done in over_ranges(
             lambda start, stop: self._decrypt_run(ciphertexts[start:stop], raising),
             len(ciphertexts),
@@ -311,9 +312,9 @@ def _one_by_one(bases: Sequence[mpz], exponent: mpz, prime: mpz) -> list[mpz]:
     return list(gmpy2.powmod_base_list(list(bases), exponent, prime * prime))
 
 
-def _raising(count: int) -> _Raising:
+def _raising(count: int, threads: int) -> _Raising:
     """How to open `count` ciphertexts: eight at a time if the processor can, unless loading that takes longer."""
-    if count >= _MANY or (count >= _FEW and "numba" in sys.modules):
+    if count >= _MANY * threads or (count >= _FEW and "numba" in sys.modules):
         from dpcore.paillier import compiled  # noqa: PLC0415  (numba takes half a second to import)
 
         if compiled.AVAILABLE:

@@ -119,10 +119,10 @@ def test_a_total_opens_whoever_of_its_members_draws_from_the_subgroup(short_worl
     total, products, values = total_of(short_world, opened, keys)
     exponents, raising = [], secret_module._raising
 
-    def noted(count):
+    def noted(count, threads):
         def raised(bases, exponent, prime):
             exponents.extend([exponent] * len(bases))
-            return raising(count)(bases, exponent, prime)
+            return raising(count, threads)(bases, exponent, prime)
 
         return raised
 

@@ -129,10 +129,10 @@ class Exponents(list):
         super().__init__()
         raising = secret_module._raising
 
-        def noted(count):
+        def noted(count, threads):
             def raised(bases, exponent, prime):
                 self.extend([exponent] * len(bases))
-                return raising(count)(bases, exponent, prime)
+                return raising(count, threads)(bases, exponent, prime)
 
             return raised
 
