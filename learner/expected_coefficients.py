@@ -1,8 +1,9 @@
 """Before anything is asked: how many coefficients of a training the budget can measure, as far as sizes say.
 
 Noise on a mean gradient of a record's whitened coordinates has the deviation 2 C / (mu sqrt(1 - first) m), C the clip
-in units of the score; over the curvature it is that of a weight of a column that varies by 1. A weight's own deviation
-is that over its column's, and `learner.uncertainty.measurable` says which are too wide.
+in units of the score; over the curvature it is that of a weight of a column that varies by 1.
+
+A weight's own deviation is that over its column's, and `learner.uncertainty.measurable` says which are too wide.
 
 What only rows tell is assumed, as on public tables: how columns and labels vary (`_SPREADS`, `_Training`). So it is an
 estimate, and no claim; how near it comes is in docs/how-to/coefficients.md.
