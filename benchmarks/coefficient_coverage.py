@@ -59,6 +59,8 @@ from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from dpcore.statistics.accuracy import Estimates
 from learner.coefficient_table import best_known
+from learner.estimators import make_estimator
+from learner.expected_coefficients import ExpectedCoefficients
 from learner.model import Model
 from learner.report.coefficients import effects
 from learner.uncertainty import MOST_HALF_WIDTH, OF_CLASSES, Limits, half_widths, measurable
@@ -253,6 +255,18 @@ class Population:
         """Those of some rows."""
         coding = self.schema.label.coding
         return Records(store(self.x[rows]), self.labels[rows].astype(coding.dtype), self.usable[rows], coding=coding)
+
+    def expected(self, estimator: str, epsilon: float) -> float | None:
+        """The share that a plan expects to be stated; None of curves and of several classes."""
+        made = None if estimator == "linear" else make_estimator(estimator, **self._options)
+        terms = self.schema, len(self.x), Fraction(str(epsilon)), Fraction(str(DELTA))
+        found = ExpectedCoefficients.of(estimator, made, *terms, honest=(PARTIES - COLLUDING) / PARTIES)
+        return None if found is None else found.share
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        """As the runs have them."""
+        return {"clip": CLIP_OF_LOG_ODDS} if self.schema.label.coding.kind == "signs" else {}
 
     def held(self, estimator: str, epsilon: float, seed: int) -> list[tuple[float, float]]:
         """Of a run, for each coefficient, or for each shape: the share that is stated, and that is stated and holds."""

@@ -74,7 +74,8 @@ class LearningFederation(InquiringFederation):
         - journal: the file that keeps the queries so far; the same call continues an interrupted training from it.
 
         Raises ConfigurationError or PlanError before anything is asked, and what the estimator and the parties raise. A
-        UserWarning says what to know of the model.
+        UserWarning says what to know of the model, and before anything is asked if most of its coefficients will not be
+        measurable.
         """
         federation = cast("Federation", self)
         if estimator in FROM_RELEASES and estimator not in BY_QUERIES:
@@ -99,6 +100,8 @@ class LearningFederation(InquiringFederation):
         if journal is not None:
             federation = federation.with_journal(Path(journal))
         training = AskedTraining(estimator, made, federation.schema, *budget, federation.terms, adaptive, start)
+        if (few := training.few_coefficients(federation)) is not None:
+            warnings.warn(few, stacklevel=2)
         trained = training.run(federation)
         if (warning := warning_of(trained.estimator, trained.oracle.answers)) is not None:
             warnings.warn(warning, stacklevel=2)

@@ -279,6 +279,18 @@ class AskedTraining:
             start = load_start(options.start_from, name, schema, options.hold_back, options.delta)
         return cls(name, estimator, schema, *budget, terms, options.adaptive, start)
 
+    def few_coefficients(self, federation: "Federation") -> str | None:
+        """The warning, before anything is asked, that most coefficients will not be measurable, and what would help.
+
+        None of one training in a series, which may be about a piece of the rows.
+        """
+        from learner.expected_coefficients import few_coefficients  # noqa: PLC0415  (scikit-learn takes a second)
+
+        if self.adaptive is not None:
+            return None
+        rows = federation.within(self.epsilon, self.delta).rows
+        return few_coefficients(self.name, self.estimator, self.schema, rows, self.epsilon, self.delta)
+
     def run(self, federation: "Federation") -> Trained:
         """Ask everything, and make the model. Once only. Raises what the estimator and the federation raise.
 

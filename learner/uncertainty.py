@@ -412,7 +412,13 @@ def measurable(
     A weight of which they say nothing keeps the deviation of its prior (dpcore.estimators.errors_of_weights), and the
     interval of a value near 0 would hold by chance.
     """
-    widths = half_widths(combinations, covariance)
+    return measurable_widths(half_widths(combinations, covariance), combinations, limits)
+
+
+def measurable_widths(
+    widths: NDArray[np.float64], combinations: NDArray[np.float64], limits: Limits
+) -> NDArray[np.bool_]:
+    """`measurable` of combinations with these half-widths, (n,)."""
     most = FACTOR * MEASURABLE * limits.prior * np.linalg.norm(combinations, axis=1)
     return np.asarray((widths <= most) & (widths <= limits.widest), dtype=np.bool_)
 

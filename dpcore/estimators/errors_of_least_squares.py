@@ -22,7 +22,7 @@ from dpcore.records.schema import Schema
 _NEVER = 1e6
 """A clip that nothing reaches: moments clip no residual."""
 
-_WIDENED = 1.35
+WIDENED_OF_LEAST_SQUARES = 1.35
 """Variances count so many times: residuals of tables do not vary alike in all rows."""
 
 
@@ -32,7 +32,7 @@ def errors_of_least_squares(theta: Vector, moments: NumberMoments, variance: flo
     of_products = np.square(moments.product_noise) @ np.square(theta)
     deviation = float(np.sqrt(moments.sum_noise**2 + of_products.max())) / moments.rows
     d = moments.d
-    loss = OfNumbers(_NEVER, variance, widened=_WIDENED)
+    loss = OfNumbers(_NEVER, variance, widened=WIDENED_OF_LEAST_SQUARES)
     return errors_of_weights(
         theta, [Answer(theta, mean, deviation, np.eye(d))], Released(schema, moments, np.eye(d), _NEVER, loss=loss)
     )

@@ -38,6 +38,7 @@ from dpcore.estimators.whitened_rounds import (
     Seen,
     Whitening,
     bounded_step,
+    check_counted,
     clip_of,
     noise_of,
     root,
@@ -127,11 +128,15 @@ class NumberSettings:
 
 
 def learn(oracle: NumberOracle, settings: NumberSettings, norm_bound: Fraction | None) -> Learned:
-    """Ask for moments, then for gradients. Raises ConfigurationError, OracleRefusedError for the first refusal."""
+    """Ask for moments, then for gradients.
+
+    Raises ConfigurationError, OracleRefusedError for the first refusal, and DataError if no row may count.
+    """
     label = measured(oracle.schema.label, "a regression in rounds")
     if not oracle.schema.bias:
         raise ConfigurationError("a regression needs an intercept: set bias = true in the schema")
     moments = oracle.number_moments(part=settings.moments_part, norm_bound=norm_bound)
+    check_counted(oracle.schema, moments)
     # More than in the basis: what the rounds start from must not be worse than no slopes.
     start = solve(moments, max(settings.shrinkage, USUAL_SHRINKAGE))
     variance, r2 = residuals(moments, start)

@@ -53,9 +53,9 @@ CLIP_OF_LOG_ODDS_OF_CLASSES = 1.5
 """That of several classes, whose gradients are up to sqrt(2) |z| long."""
 _UNKNOWN_OF_LOG_ODDS = (0.25, 0.25)
 """See dpcore.estimators.curvatures.Curvatures."""
-_WIDENED_OF_LOG_ODDS = 3.5
+WIDENED_OF_LOG_ODDS = 3.5
 """The same: few gradients are clipped, but they pull log odds to one side. Measured on surveys at epsilon 1 and 4."""
-_WIDENED = 2.0
+WIDENED = 2.0
 """dpcore.estimators.errors_of_weights.Released of weights that are no log odds: 95 of 100 hold on surveys then."""
 
 _SAMPLING = 0.5
@@ -237,9 +237,9 @@ class PrivateNewton(LinearClassifier):
         # Hardly any gradient is clipped: weights are log odds, and curvature is known better.
         are_log_odds = settings.clip >= CLIP_OF_LOG_ODDS and not weighing.weights
         loss = (
-            OfLogOdds(float(clip), unknown=_UNKNOWN_OF_LOG_ODDS, widened=_WIDENED_OF_LOG_ODDS) if are_log_odds else None
+            OfLogOdds(float(clip), unknown=_UNKNOWN_OF_LOG_ODDS, widened=WIDENED_OF_LOG_ODDS) if are_log_odds else None
         )
-        basis, widened = whitening.basis.matrix, 1.0 if loss else _WIDENED
+        basis, widened = whitening.basis.matrix, 1.0 if loss else WIDENED
         released = Released(oracle.schema, moments, basis, float(clip), loss=loss, widened=widened)
         errors = errors_of_weights(learned, answers, released)
         self.covariance_, self.sampling_ = errors.covariance, None if loss is None else errors.sampling

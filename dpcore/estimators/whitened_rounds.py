@@ -126,7 +126,7 @@ class Whitening:
         return max(1.0, float(np.sqrt((axes * (self.spread @ axes)).sum())))
 
 
-def check_counted(schema: Schema, moments: Moments | ClassMoments) -> None:
+def check_counted(schema: Schema, moments: Moments | ClassMoments | NumberMoments) -> None:
     """Raise DataError if rows count by a weight, and the noise hides whether any is above 0.
 
     moments: of weighted rows, with a bias, whose square is the sum of the weights.

@@ -10,6 +10,7 @@ from dpcore.numbers.rationals import lower_digits, rounded_up, upper
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.statistics.accuracy import Estimates
 from learner.estimators import make_estimator
+from learner.expected_coefficients import few_coefficients
 from learner.federation import BudgetedOracle, Federation
 from radobase.presentation.words import effort_words
 from radofed.planning.asked_queries import AskRequest, PlannedAnswer, PlannedParties, what_can_be_asked
@@ -19,6 +20,7 @@ from radofed.planning.signal import AskedSignal, Signal, measured, signal_of_all
 
 _LEAST_PARTIES = 2
 _ONE = Fraction(1)
+_ADVICE = ("feasible", "reason", "suggestion", "warning", "coefficients_warning")
 _STATED = ("epsilon", "delta", "epsilon_if_others_collude", "unit")
 _TOLERANCE = ("confidence", "tolerance", "sampling", "quantisation", "noise")
 
@@ -45,13 +47,15 @@ class AskedCost:
     reason: str | None = None
     suggestion: str | None = None
     """As in `radofed.planning.Cost`."""
+    coefficients_warning: str | None = None
+    """That the budget will measure few coefficients of an estimator that states them."""
 
     def to_dict(self) -> dict[str, Any]:
         """Every figure by name, in JSON's types, with all keys of a design's plan."""
         request, said, found = self.request, self.statement, self.tolerances
         return {
             **PLAN_KEYS,
-            **{name: getattr(self, name) for name in ("feasible", "reason", "suggestion", "warning")},
+            **{name: getattr(self, name) for name in _ADVICE},
             **({} if said is None else {name: getattr(said, name) for name in _STATED}),
             "party_rows": list(request.party_rows),
             "assumptions": [] if said is None else list(said.assumptions),
@@ -105,12 +109,13 @@ class AskedCost:
             f"{said.unit}."
         )
         noise = self.signal.sentence() if self.warning is None else f"Warning: {self.warning}"
+        few = [] if self.coefficients_warning is None else [f"Warning: {self.coefficients_warning}"]
         effort = effort_words(
             self._ciphertexts, self._upload_bytes, request.key_bits, self._seconds, without="the sums over rows"
         )
         assumed = (f"Assumed: {text}" for text in said.assumptions)
         notes = (f"Note: {text}." for text in self.notes)
-        return [head, *notes, *self._answer_words(), privacy, *self._tolerance_words(), noise, effort, *assumed]
+        return [head, *notes, *self._answer_words(), privacy, *self._tolerance_words(), noise, *few, effort, *assumed]
 
     def _answer_words(self) -> list[str]:
         """The queries, those in succession that are alike in one sentence."""
@@ -153,6 +158,20 @@ def ask_cost(request: AskRequest) -> AskedCost:
 
     Raises ConfigurationError or SchemaError if options, predicates or names do not fit the schema.
     """
+    cost = _advised(request)
+    is_one = request.adaptive is None and not request.is_made_up
+    if request.estimator is None or not is_one or cost.honest_parties is None:
+        return cost
+    honest = cost.honest_parties / len(request.party_rows)
+    estimator = make_estimator(request.estimator, **request.options)
+    few = few_coefficients(
+        request.estimator, estimator, request.schema, request.rows, request.epsilon, request.delta, honest=honest
+    )
+    return replace(cost, coefficients_warning=few)
+
+
+def _advised(request: AskRequest) -> AskedCost:
+    """The cost, with what would work, or would help against noise."""
     cost = bare_ask_cost(request)
     if not cost.feasible:
         return replace(cost, suggestion=_suggestion(request) or cost.suggestion)

@@ -237,6 +237,7 @@ PLAN_KEYS: dict[str, Any] = {
     "unit": "one record",
     "assumptions": [],
     "warning": None,
+    "coefficients_warning": None,
     "choice": None,
 }
 """The keys that every plan has, with the values of one that has nothing to say."""
@@ -288,6 +289,8 @@ class Cost:
     """The noise against the signal, None if there is no noise."""
     warning: str | None = None
     """The alarm if the noise exceeds the signal, else None."""
+    coefficients_warning: str | None = None
+    """That the budget will measure few coefficients of least squares, if a number's moments are asked."""
     assumptions: tuple[str, ...] = ()
     """Of the bound."""
     choice: str | None = None
@@ -320,7 +323,7 @@ class Cost:
 
     def sentences(self) -> list[str]:
         """The cost as sentences."""
-        warning = [] if self.warning is None else [f"Warning: {self.warning}"]
+        warning = [f"Warning: {each}" for each in (self.warning, self.coefficients_warning) if each is not None]
         assumed = [] if self.epsilon is None else [f"Assumed: {text}" for text in self.assumptions]
         choice = [] if self.choice is None else [self.choice]
         return [

@@ -86,12 +86,26 @@ def plan_cost(request: PlanRequest) -> Cost:
     """
     cost = bare_cost(request)
     if cost.feasible:
-        return _warned(cost)
+        return replace(_warned(cost), coefficients_warning=_few_coefficients(cost))
     if cost.suggestion:
         return cost
     # The cost's request has the number of rados that was refused.
     found = what_works(cost.request, _tried) or _own_remedy(cost.request)
     return replace(cost, suggestion=found or _NOTHING_WORKS)
+
+
+def _few_coefficients(cost: Cost) -> str | None:
+    """The warning that least squares of a number from these moments will state few coefficients."""
+    request = cost.request
+    if request.schema is None or request.kind_name != "moments" or request.schema.label.coding.kind != "number":
+        return None
+    if cost.noise is None or request.feature_map is not None or request.epsilon is None:
+        return None
+    from learner.expected_coefficients import few_coefficients  # noqa: PLC0415  (scikit-learn takes a second)
+
+    honest = cost.noise.honest_parties / len(request.party_rows)
+    rows = sum(request.party_rows)
+    return few_coefficients("linear", None, request.schema, rows, request.epsilon, request.delta, honest=honest)
 
 
 def bare_cost(request: PlanRequest) -> Cost:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import radofed
-from dpcore.errors import ConfigurationError, SchemaError
+from dpcore.errors import ConfigurationError, DataError, SchemaError
 from learner.requests import ChosenRequest, RadosRequest, StatisticRequest
 from radofed.cli.entry_point import run
 
@@ -63,6 +63,18 @@ def test_training_by_weights_is_training_on_repeated_rows(table):
     assert made["weights"].theta == pytest.approx(made["repeated"].theta, abs=0.06)
     assert made["weights"].theta[0] > 1 > abs(made["alike"].theta[0])
     assert made["weights"].schema == SCHEMA
+
+
+@pytest.mark.parametrize("kind", ["number", "count"])
+def test_a_regression_of_rows_that_all_have_the_weight_0_stops_after_one_answer(kind):
+    random = np.random.default_rng(0)
+    rows = pa.table({"age": random.uniform(0, 100, 900), "w": np.zeros(900), "ill": random.integers(0, 20, 900)})
+    bounds = "lower = 0\nupper = 20" if kind == "number" else "upper = 20"
+    schema = radofed.Schema.from_toml(TOML.replace('positive = ["yes"]', f'type = "{kind}"\n{bounds}'))
+    federation = radofed.simulate_federation(parties(rows), schema=schema, seed=1)
+    with pytest.raises(DataError, match="the rows' weights 'w' add up to"):
+        federation.train("newton", epsilon=5)
+    assert len(federation.answers) == 1
 
 
 def test_statistics_count_rows_alike_and_say_so(table):

@@ -50,3 +50,16 @@ def test_bands_hold_the_shapes_of_the_same_functions_on_all_rows(name):
     found = counted(Population.of(name), "additive", EPSILON, range(10))
     assert found.stated > 0.4
     assert found.hold >= LEAST
+
+
+@pytest.mark.more
+@pytest.mark.parametrize(
+    ("name", "estimator"), [("cps1988", "newton"), ("wine_white", "newton"), ("wine_white", "linear")]
+)
+def test_as_many_coefficients_are_measurable_as_a_plan_expects(name, estimator):
+    if not (SHARED / f"{name}.csv.gz").is_file():
+        pytest.skip(f"the directory {SHARED} does not have {name}")
+    population = Population.of(name)
+    for epsilon in (1.0, 0.3):
+        measured = np.mean([population.errors(estimator, epsilon, seed)[2] for seed in range(6)])
+        assert 1 / 1.5 <= population.expected(estimator, epsilon) / measured <= 1.5

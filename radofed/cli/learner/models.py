@@ -103,7 +103,10 @@ def _train_by_queries(output: Output, name: str, options: TrainOptions, file: Pa
         with asked_source(output, replace(options, ask_again=False, reuse=False), None) as source:
             return question_result(*ask_whole(source.session, name, options, schema, options.timeout_s))
     with asked_source(output, options, options.journal or to.with_name(f"{to.name}.journal")) as source:
-        trained = training.run(Federation(source, schema, **training.terms))
+        federation = Federation(source, schema, **training.terms)
+        if (few := training.few_coefficients(federation)) is not None:
+            output.note(f"warning: {few}")
+        trained = training.run(federation)
     model, found = trained.model, trained.oracle.answers
     answers = len(found)
     rows = max(sum(answer.party_rows.values()) for answer in found)

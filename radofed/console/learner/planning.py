@@ -43,6 +43,7 @@ from radofed.console.learner.queries import (
 )
 from radofed.console.learner.trainings import PreparedTraining, Trainings
 from radofed.console.pages import Answer, Goto, Shown, Visit
+from radofed.planning.asked_cost import AskedCost
 from radofed.planning.asked_queries import AskRequest
 from radofed.planning.from_options import Planned, cost_of, party_rows, request_of, worth_curve
 from radofed.planning.inquiries import plan_inquiry
@@ -303,7 +304,11 @@ class Planning:
             texts["epsilon"] = planned.needed_epsilon
         warning = planned.cost.warning or ""
         purpose = [purpose_sentence(texts["purpose"])] if "purpose" in texts else []
-        said = [*purpose, *(each for each in planned.sentences() if each != f"Warning: {warning}")]
+        warned = [f"Warning: {warning}"]
+        if isinstance(planned.cost, AskedCost) and (few := planned.cost.coefficients_warning) is not None:
+            warned.append(f"Warning: {few}")
+            notes.append(warned[-1])
+        said = [*purpose, *(each for each in planned.sentences() if each not in warned)]
         prepared = PreparedTraining(fields.what, texts, schema, said, warning, parties.asked, notes)
         return self._trainings.prepare(prepared)
 

@@ -70,3 +70,11 @@ def test_without_an_accepted_party_the_page_says_which_command_to_run(setting, c
     for what in ("moments", "newton"):
         assert "rado learner accept NAME" in console.send("plan", {**FORM, "what": what}).values["fault"]
     assert setting.stub.submitted == []
+
+
+def test_the_confirmation_of_a_training_warns_of_coefficients_that_cannot_be_measured(console):
+    training = console.send("plan", {**FORM, "what": "newton"}).path.removeprefix("training/")
+    prepared = console.show("training/{plan}", plan=training)["prepared"]
+    (few,) = (note for note in prepared.notes if "can be measured" in note)
+    assert few.startswith("Warning: at epsilon 1 over ")
+    assert few not in prepared.said
