@@ -27,7 +27,7 @@ SHELL = ("sh", "-eu")
 COMPILED = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
     for path in (ROOT / "dpcore").rglob("*.py")
-    if re.search(r"^ *@compiled\(", path.read_text(), re.MULTILINE)
+    if re.search(r"^(@| +\w+ = )compiled\(", path.read_text(), re.MULTILINE)
 )
 COMPILES = re.compile(r"python -I -c 'import ([\w., ]+)'")
 
