@@ -1,0 +1,96 @@
+"""A process that reads a table and sums over it with little memory: `python -m tests.parties.data.limited PLACE ...`.
+
+It prints the digest of the data and that of the sums, or the error. Memory is limited by RLIMIT_DATA, which counts what
+a process allocates and not the files that it maps.
+"""
+
+import hashlib
+import resource
+import sys
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from dpcore.errors import RadofedError
+from dpcore.queries.gradient import GradientQuery
+from dpcore.queries.moments import MomentsQuery
+from dpcore.queries.rados import RadosQuery
+from dpcore.rados.designs import plain_design
+from dpcore.randomness.sources import SeededRandom
+from dpcore.records.clipping import Clip
+from dpcore.records.computation import Computation, sum_on_threads
+from dpcore.records.schema import Schema
+from parties.config import PartyCluster
+from parties.data import rows_elsewhere
+from parties.data.dataset import ClusterRowSums, RowsOnCluster, load
+from parties.data.disk_features import RowsOnDisk
+from radobase.logs import Log
+from tests.waiting import HANG_S
+
+
+def limit(more_bytes: int) -> None:
+    """Allow this process so much more memory than it has."""
+    status = Path("/proc/self/status").read_text()
+    (has_kib,) = (int(line.split()[1]) for line in status.splitlines() if line.startswith("VmData:"))
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    resource.setrlimit(resource.RLIMIT_DATA, (has_kib * 1024 + more_bytes, hard))
+
+
+def limited(function, more_bytes, shared, payload):
+    """The function's result on a worker of a cluster, within a limit. For functools.partial."""
+    limit(more_bytes)
+    return function(shared, payload)
+
+
+def kinds(schema: Schema):
+    """What is asked."""
+    theta = tuple((1 << 20) * (place % 3 - 1) for place in range(schema.d))
+    yield GradientQuery("logistic", theta, Fraction(1), 3)
+    yield MomentsQuery(Clip(Fraction(2), bias=True), 7, 3)
+    yield RadosQuery(20, plain_design(schema))
+
+
+def main(place: str, table: str, schema: str, more_bytes: str, address: str = "", token_file: str = "") -> str:
+    """Read the table with the features in "memory", on "disk" or with a "cluster"."""
+    known, log, sums, kept = Schema.from_toml(Path(schema).read_text()), Log("party"), sum_on_threads, None
+    if place == "disk":
+        kept = RowsOnDisk(Path(table))
+    elif place == "cluster":
+        settings = PartyCluster(
+            address=address, token_file=Path(token_file), workers=2, timeout_s=HANG_S, reads_table=True
+        )
+        kept, sums = RowsOnCluster(settings, log), ClusterRowSums(settings, log)
+    # Compiled code is loaded before, by sums over a table of few rows.
+    small = load(Path(table) / "few.parquet", known)
+    for kind in kinds(known):
+        kind.contribution(small.records, 10, Computation(SeededRandom(3)))
+    if place == "cluster":
+        rows_elsewhere.ClusterJob = with_limit(rows_elsewhere.ClusterJob, int(more_bytes))
+    limit(int(more_bytes))
+    data = load(Path(table) / "many", known, place=kept)
+    digest = hashlib.sha256()
+    for kind in kinds(known):
+        found = kind.contribution(data.records, 10, Computation(SeededRandom(3), row_sums=sums))
+        digest.update(np.ascontiguousarray(found).tobytes())
+    return f"{data.records.rows} {data.report.digest.hex()} {digest.hexdigest()}"
+
+
+def with_limit(job, more_bytes):
+    """The class of jobs, whose workers are limited."""
+    # By its name, which workers can import: this module is __main__.
+    from tests.parties.data.limited import limited as by_name
+
+    class Limited(job):
+        def __init__(self, settings, function, shared):
+            super().__init__(settings, partial(by_name, function, more_bytes), shared)
+
+    return Limited
+
+
+if __name__ == "__main__":
+    try:
+        sys.stdout.write(main(*sys.argv[1:]) + "\n")
+    except RadofedError as error:
+        sys.stdout.write(f"{error}\n")
