@@ -448,7 +448,7 @@ class _Counted:
 
     def _digest(self) -> bytes:
         first, *others = self._of_labels
-        hashes = [self._of_features, first.of_labels, first.of_usable, self._of_ids]
+        hashes: list[Any] = [self._of_features, first.of_labels, first.of_usable, self._of_ids]
         hashes += [self._of_epochs] if self._epochs else []
         # The schema's digest says how many labels there are and if there is a weight: no number of hashes has two
         # meanings.

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.errors import ConfigurationError, DataError, PlanError, SlotOverflowError
+from dpcore.errors import ConfigurationError, DataError, PlanError, SchemaError, SlotOverflowError
 from dpcore.numbers.progress import Progress
 from dpcore.records.coding import Labels
 from dpcore.records.computation import RUN_BLOCKS, RowPart, add_exactly
@@ -356,11 +356,12 @@ def _kept(
         known = len(schema.features) + 1
         if len(blocks) != -(-count // BLOCK_ROWS) * DIGEST_BYTES or len(ids) not in (0, count):
             raise ClusterError("a worker returned another number of rows than its part has")
-        others = [StoredLabels(*each, tally) for each, tally in zip(labels[1:], tallies[known:], strict=True)]
+        (first, usable), *further = labels
+        others = tuple(StoredLabels(*each, tally) for each, tally in zip(further, tallies[known:], strict=True))
         features: Any = FeaturesElsewhere(count, schema.d, table, rows.first_row)
-        stored = StoredRows(features, *labels[0], tuple(tallies[:known]), others=tuple(others))
+        stored = StoredRows(features, first, usable, tuple(tallies[:known]), others=others)
         return IdentifiedRows(stored, ids, [], Counter({(a, b): int(n) for a, b, n in recoded})), blocks
-    except (TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
+    except (TypeError, ValueError, AttributeError, KeyError, IndexError, SchemaError) as error:
         raise ClusterError("a worker returned no rows of a part") from error
 
 

@@ -262,7 +262,7 @@ class FileRows:
             raise DataError("changed since its rows were counted; read the table again", file=self.path)
 
 
-@dataclass(frozen=True)
+@dataclass
 class RowRange:
     """A Table: consecutive rows of a Parquet file or directory, which another machine can read by itself."""
 
@@ -300,12 +300,14 @@ class RowRange:
 
     def error(self, sentence: str, *, row: int | None = None, column: str | None = None) -> DataError:
         """See `ParquetDirectory`; the row is counted from the first of these rows."""
-        for file in self.files if row is not None else ():
+        if row is None:
+            return DataError(sentence, file=self.path, column=column)
+        for file in self.files:
             rows = file.stop - file.first
             if row < rows:
                 return DataError(sentence, file=file.path, row=file.first + row + 1, column=column)
             row -= rows
-        return DataError(sentence, file=self.path, column=column)
+        raise AssertionError("the row is one of the files'")
 
 
 def file_state(path: str) -> tuple[int, int, bytes]:

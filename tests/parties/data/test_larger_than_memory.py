@@ -78,5 +78,5 @@ def test_on_disk_it_is_as_in_memory(table, alone):
 @pytest.mark.slow
 @needs_ray
 def test_workers_read_it_with_little_memory(table, alone, nodes):
-    nodes.fill(3)
+    nodes.fill(2)
     assert said(table, "cluster", LIMIT_BYTES, nodes.address, nodes.token_file) == alone
