@@ -1,6 +1,8 @@
 """A federation of real processes for a benchmark: a coordinator and parties on loopback, gRPC with mutual TLS."""
 
 import json
+import os
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -31,6 +33,8 @@ KEY_BITS = 3072
 ANY_PORT = "127.0.0.1:0"
 START_WITHIN_S, LOAD_WITHIN_S = 60.0, 600.0
 LABEL, POSITIVE = "label", "1"
+SOCKET = "metrics.sock"
+"""Of the coordinator's metrics, in its directory."""
 # Wide enough for every repeat of every benchmark; a benchmark measures no privacy.
 POLICY = PolicyChoices(
     designs=("plain", "moments", "gradient", "statistic"),
@@ -74,6 +78,24 @@ class Nodes:
             assert session.key.public_key.bits == KEY_BITS
             yield session
 
+    def calls(self) -> dict[str, int]:
+        """How many calls of members the coordinator has admitted, by method, of those that were called."""
+        (coordinator,) = self._made.of(Role.COORDINATOR)
+        found = {}
+        for line in _read_metrics(coordinator.directory / SOCKET).splitlines():
+            if line.startswith("rado_calls_total{") and not line.endswith((" 0", " 0.0")):
+                name, _, value = line.partition(" ")
+                found[name.split('"')[1]] = int(float(value))
+        return found
+
+    def processor_s(self) -> dict[str, float]:
+        """The processor time of each node's process since its start, by name."""
+        return {child.name: processor_s_of(child.process.pid) for child in self.children.nodes}
+
+    def pids(self) -> dict[str, int]:
+        """Each node's process, by name."""
+        return {child.name: child.process.pid for child in self.children.nodes}
+
     def events(self, query_id: bytes) -> list[Event]:
         """The log lines of all nodes about a query, in order of time."""
         found = [event for member in self._made.members for event in self.log(member.name)]
@@ -84,6 +106,22 @@ class Nodes:
         path = self._logs / f"{name}.log"
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         return [_event(name, line) for line in lines if line.startswith("{")]
+
+
+def processor_s_of(pid: int) -> float:
+    """Seconds of processor time of a process, from Linux's /proc."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _read_metrics(path: Path) -> str:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.connect(str(path))
+        connection.sendall(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        parts = []
+        while part := connection.recv(1 << 16):
+            parts.append(part)
+    return b"".join(parts).decode()
 
 
 def _event(node: str, line: str) -> Event:
@@ -113,6 +151,9 @@ def nodes(directory: Path, parties: list[tuple[Floats, Labels]]) -> Iterator[Nod
         _replace(member.config, '"data.csv"', '"data.parquet"')
         # No obfuscators are made ahead: the next run must not find, or wait for, those of the last one.
         _replace(member.config, "spare_obfuscators = 1000", "spare_obfuscators = 0")
+    (coordinator,) = made.of(Role.COORDINATOR)
+    with coordinator.config.open("a", encoding="utf-8") as file:
+        file.write(f'\n[watch]\nsocket = "{SOCKET}"\n')
     (learner,) = made.of(Role.LEARNER)
     create_key(LearnerConfig.load(learner.config).paillier_key, KEY_BITS)
     with ExitStack() as stack:

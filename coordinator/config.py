@@ -1,5 +1,6 @@
 """The coordinator's configuration file."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -135,6 +136,6 @@ class CoordinatorConfig(Configuration):
     def host_and_port(self) -> tuple[str, int]:
         """`listen` split into host and port. Raises ConfigurationError."""
         host, colon, port = self.listen.rpartition(":")
-        if not colon or not host or not port.isdecimal() or len(port) > 5 or int(port) > 65535:
+        if not colon or not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
             raise ConfigurationError(f"listen is {self.listen!r}: write it as host:port, such as 0.0.0.0:7443")
         return host, int(port)

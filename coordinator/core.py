@@ -266,8 +266,7 @@ class Core:
             if check is not None:
                 check(before)
             lost = event.parties if isinstance(event, UploadsLost) else frozenset()
-            changes_phase = (before.round.phase, before.round.attempt) != (following.phase, following.attempt)
-            work_changed = changes_phase or bool(lost)
+            work_changed = _concerns_parties(before.round, following) or bool(lost)
             finished_at = self.wall_clock() if following.phase.is_terminal else None
             revisions = await self._in_store(
                 partial(
@@ -494,6 +493,18 @@ def _unlisted(live: LiveQuery, roster: Roster) -> frozenset[str]:
         return member is not None and (acceptance is None or acceptance.key_id == key_id(member.signing_key))
 
     return frozenset(name for name in live.round.rules.parties if not is_listed(name))
+
+
+def _concerns_parties(before: Round, following: Round) -> bool:
+    """Whether a party that waits has something to do now, or something of the query is over.
+
+    One that has answered waits for the cohort, and one that has uploaded for the end.
+    """
+    if (before.phase, before.attempt) == (following.phase, following.attempt):
+        return False
+    if following.phase is Phase.PREPARING:
+        return len(following.answers) < len(following.rules.parties)
+    return following.phase is not Phase.ADDING
 
 
 def _loses(before: Round, following: Round) -> bool:

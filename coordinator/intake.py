@@ -183,14 +183,22 @@ class Intake:
         if receipt.upload_digest != upload_digest([held[index].content_hash for index in range(live.chunks)]):
             raise WireError(Code.RECEIPT_INVALID, "Its digest is not that of the chunks that arrived.")
 
-    async def chunk(self, query_id: bytes, attempt: int, chunk: Chunk, caller: Member) -> None:
+    async def chunk(
+        self, query_id: bytes, attempt: int, chunk: Chunk, caller: Member, receipt: Envelope | None = None
+    ) -> None:
         """Store a cohort member's chunk. It is on disk on return. Repeating the same bytes is harmless.
+
+        receipt: taken after it, as `receipt` does. If the party's is there, as in a repeated call, no chunk is stored.
 
         Chunks of one party are stored one at a time, so that a party that sends many in parallel uses one thread.
         Raises WireError, SPOOL_FULL among others, also if CHUNKS_AT_ONCE calls of this party are already in progress.
         """
-        _check_uploading(self._core.find(query_id), attempt, caller.name)
-        await self._core.carry(self._store_chunk(query_id, attempt, chunk, caller.name))
+        live = self._core.find(query_id)
+        if receipt is None or not _has_receipt(live, attempt, caller.name):
+            _check_uploading(live, attempt, caller.name)
+            await self._core.carry(self._store_chunk(query_id, attempt, chunk, caller.name))
+        if receipt is not None:
+            await self.receipt(receipt, caller)
 
     async def _store_chunk(self, query_id: bytes, attempt: int, chunk: Chunk, party: str) -> None:
         about: dict[str, Any] = {"query": query_id, "attempt": attempt, "chunk": chunk.index}
@@ -260,6 +268,10 @@ class Turns:
             self._here[member] -= 1
             if not self._here[member]:
                 del self._here[member], self._locks[member]
+
+
+def _has_receipt(live: LiveQuery, attempt: int, party: str) -> bool:
+    return attempt == live.round.attempt and party in live.round.receipts
 
 
 def _check_uploading(live: LiveQuery, attempt: int, party: str) -> None:

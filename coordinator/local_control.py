@@ -37,6 +37,7 @@ from radobase.metrics import (
     traffic_samples,
 )
 from radobase.version import program_version
+from wire.gate import ALLOWED_ROLES, calls_of
 from wire.identity import OwnCertificate
 from wire.roster import Role
 from wire.statements import CHUNK_BYTES
@@ -74,7 +75,15 @@ MEMBERS_SEEN = Metric(
     f"Members that made a call within {SEEN_WITHIN_S:.0f} seconds. Parties always do; learners only when they ask.",
     _STATUS, ("role",),
 )  # fmt: skip
-METRICS = (*SHARED, QUERIES, SUBMITTED_QUERIES, FINISHED_QUERIES, REFUSED_QUERIES, ATTEMPTS_LOST, MEMBERS, MEMBERS_SEEN)
+CALLS = Metric(
+    "rado_calls_total", MetricKind.COUNTER,
+    "Calls of members that the coordinator admitted since the start, by method of the protocol.",
+    "its own network", ("method",),
+)  # fmt: skip
+METRICS = (
+    *SHARED, QUERIES, SUBMITTED_QUERIES, FINISHED_QUERIES, REFUSED_QUERIES, ATTEMPTS_LOST, CALLS, MEMBERS,
+    MEMBERS_SEEN,
+)  # fmt: skip
 """All metrics of a coordinator."""
 
 T = TypeVar("T")
@@ -160,6 +169,8 @@ class CoordinatorWatch:
         for limit, name in REFUSED.items():
             yield Sample(REFUSED_QUERIES, counts.get(name), {"limit": limit})
         yield Sample(ATTEMPTS_LOST, counts.get(LOST))
+        for method in ALLOWED_ROLES:
+            yield Sample(CALLS, counts.get(calls_of(method)), {"method": method.rpartition("/")[2]})
         seen = self._seen.since(self._core.wall_clock() - SEEN_WITHIN_S)
         for role in (Role.PARTY, Role.LEARNER):
             names = {member.name for member in roster.members if member.role is role}

@@ -223,6 +223,11 @@ class LastSeen:
 SHOW_AGAIN_AFTER_S = 60.0
 # Parties refuse an older challenge.
 SHOWN_FOR_S = float(CLOCK_SKEW_S)
+KEPT_FOR_S = 900.0
+"""How long answers are kept: parties look for them for ten minutes."""
+MOST_ANSWER_BYTES = 256 << 20
+"""Of the answers to all challenges; the oldest challenge is forgotten beyond that. N parties that start at one time are
+sent nearly N squared answers of 300 to 3,700 bytes."""
 FEATURES_BYTES = 4096
 
 
@@ -234,16 +239,27 @@ class _Asked:
     answers: dict[str, Envelope] = field(default_factory=dict)
     shown_at: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def answer_bytes(self) -> int:
+        """Bytes of the answers."""
+        return sum(map(_size_bytes, self.answers.values()))
+
+
+def _size_bytes(answer: Envelope) -> int:
+    return len(answer.payload) + len(answer.key_id) + len(answer.signature)
+
 
 class WitnessExchange:
-    """At most one challenge of each party, and at most one answer of each other party to it.
+    """At most one challenge of each party, and at most one answer of each other party to it, for KEPT_FOR_S.
 
     Use it from one event loop. clock: monotonic seconds.
     """
 
     def __init__(self, store: Store, roster: Callable[[], Roster], clock: Callable[[], float]) -> None:
         self._store, self._roster, self._clock = store, roster, clock
+        # The oldest challenge first.
         self._asked: dict[str, _Asked] = {}
+        self._answer_bytes = 0
 
     def ask(self, envelope: Envelope, caller: Member) -> None:
         """Take a party's challenge, in place of its older one. Raises WireError."""
@@ -251,7 +267,11 @@ class WitnessExchange:
         check_sender(challenge.party, caller)
         known = self._asked.get(caller.name)
         if known is None or known.nonce != challenge.nonce:
+            self._forget(caller.name)
             self._asked[caller.name] = _Asked(challenge.nonce, envelope, self._clock())
+            old = [party for party, asked in self._asked.items() if self._clock() - asked.taken_at > KEPT_FOR_S]
+            for party in old:
+                self._forget(party)
 
     def answer(self, envelope: Envelope, caller: Member) -> None:
         """Take a party's answer. Raises WireError, QUERY_UNKNOWN if the challenge is not the newest."""
@@ -260,7 +280,16 @@ class WitnessExchange:
         asked = self._asked.get(witness.subject)
         if asked is None or asked.nonce != witness.nonce or witness.subject == caller.name:
             raise WireError(Code.QUERY_UNKNOWN, "The challenge is not known.")
-        asked.answers.setdefault(caller.name, envelope)
+        if caller.name not in asked.answers:
+            asked.answers[caller.name] = envelope
+            self._answer_bytes += _size_bytes(envelope)
+            while self._answer_bytes > MOST_ANSWER_BYTES:
+                self._forget(next(iter(self._asked)))
+
+    def _forget(self, party: str) -> None:
+        """Its challenge and the answers to it: if it still looks for them, it asks again."""
+        if (asked := self._asked.pop(party, None)) is not None:
+            self._answer_bytes -= asked.answer_bytes
 
     def due(self, caller: Member) -> tuple[str, ...]:
         """Parties whose challenge is still valid, and this party has not answered and has not been shown lately."""

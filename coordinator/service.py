@@ -27,7 +27,7 @@ from wire.errors import Code, WireError
 from wire.gate import current_caller
 from wire.query import OWN_FEATURES
 from wire.roster import Member
-from wire.statements import Chunk
+from wire.statements import CHUNK_BYTES, Chunk
 from wire.status import MOST_WORK, Phase, QueryStatus, Total, Work
 from wire.transport import LONG_POLL_S, MAX_MESSAGE_BYTES
 
@@ -89,11 +89,17 @@ class Views:
         held = self._core.spool.held(live.query_id, live.round.attempt, party) if uploading else {}
         return live.work_for(party, frozenset(held))
 
-    async def watch(self, caller: Member, query_id: bytes, cursor: int, wait_s: float) -> tuple[QueryStatus, int]:
-        """A query's status and cursor, once the cursor changes or the wait ends. Raises WireError."""
+    async def watch(
+        self, caller: Member, query_id: bytes, cursor: int, wait_s: float, *, ends_only: bool = False
+    ) -> tuple[QueryStatus, int]:
+        """A query's status and cursor, once the cursor changes or the wait ends. Raises WireError.
+
+        ends_only: only a change to a total, a failure or a lost attempt ends the wait.
+        """
 
         def changed() -> bool:
-            return self._cursor(self._own(caller, query_id)) != cursor
+            live = self._own(caller, query_id)
+            return (not ends_only or live.round.phase.ends_attempt) and self._cursor(live) != cursor
 
         await self._wait(caller, self._core.status_changed, changed, wait_s)
         live = self._own(caller, query_id)
@@ -184,10 +190,12 @@ class MemberService(member_service_pb2_grpc.MemberServiceServicer):
     async def FetchFeatures(
         self, request: member_service_pb2.FetchFeaturesRequest, context: Context
     ) -> member_service_pb2.FetchFeaturesResponse:
-        """What every party stated of its node, and the features of this one."""
+        """What every party stated of its node, the features of this one, and the newest roster."""
         stated = await asyncio.to_thread(self._witnesses.features)
         return member_service_pb2.FetchFeaturesResponse(
-            parties=[envelope.to_proto() for envelope in stated], coordinator=OWN_FEATURES
+            parties=[envelope.to_proto() for envelope in stated],
+            coordinator=OWN_FEATURES,
+            roster=self._membership.envelope.to_proto(),
         )
 
     async def FetchAdmission(
@@ -283,10 +291,11 @@ class PartyService(party_service_pb2_grpc.PartyServiceServicer):
     async def UploadChunk(
         self, request: party_service_pb2.UploadChunkRequest, context: Context
     ) -> party_service_pb2.UploadChunkResponse:
-        """Store one chunk. It is on disk on return."""
+        """Store one chunk, and take the receipt that comes with the last. Both are on disk on return."""
         chunk = Chunk.from_proto(request.chunk)
-        await self._intake.chunk(request.query_id, request.attempt, chunk, current_caller())
-        return party_service_pb2.UploadChunkResponse()
+        receipt = Envelope.from_proto(request.receipt) if request.HasField("receipt") else None
+        await self._intake.chunk(request.query_id, request.attempt, chunk, current_caller(), receipt)
+        return party_service_pb2.UploadChunkResponse(receipt_taken=receipt is not None)
 
     async def SubmitReceipt(
         self, request: party_service_pb2.SubmitReceiptRequest, context: Context
@@ -313,9 +322,18 @@ class LearnerService(learner_service_pb2_grpc.LearnerServiceServicer):
     async def WatchQuery(
         self, request: learner_service_pb2.WatchQueryRequest, context: Context
     ) -> learner_service_pb2.WatchQueryResponse:
-        """Wait for a change of a query's status."""
-        status, cursor = await self._views.watch(current_caller(), request.query_id, request.cursor, request.wait_s)
-        return learner_service_pb2.WatchQueryResponse(status=status.to_proto(), cursor=cursor)
+        """Wait for a change of a query's status, or for its end, which brings the total with it."""
+        caller, ends_only = current_caller(), request.ends_only
+        status, cursor = await self._views.watch(
+            caller, request.query_id, request.cursor, request.wait_s, ends_only=ends_only
+        )
+        response = learner_service_pb2.WatchQueryResponse(status=status.to_proto(), cursor=cursor)
+        if ends_only and status.phase is Phase.COMPLETE:
+            response.total.CopyFrom(self._views.total(caller, request.query_id).to_proto())
+            if response.ByteSize() + CHUNK_BYTES < RESPONSE_BYTES:
+                chunk = await self._views.total_chunk(caller, request.query_id, 0)
+                response.first_chunk.CopyFrom(chunk.to_proto())
+        return response
 
     async def ListQueries(
         self, request: learner_service_pb2.ListQueriesRequest, context: Context

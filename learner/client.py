@@ -4,11 +4,12 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from rado.v1 import ciphertext_pb2, member_service_pb2, release_pb2
 from rado.v1 import learner_service_pb2 as messages
-from rado.v1 import member_service_pb2
 from rado.v1.learner_service_pb2_grpc import LearnerServiceStub
 from rado.v1.member_service_pb2_grpc import MemberServiceStub
 from radobase.logs import Log
@@ -93,6 +94,15 @@ WATCH_EVERY_S = 0.2
 """A learner asks this often for a status if the coordinator answers at once, instead of when something changed."""
 
 
+@dataclass
+class _Came:
+    """What came with the status of a complete query, not yet verified. Each part is used once."""
+
+    query_id: bytes
+    total: release_pb2.Total | None
+    first_chunk: ciphertext_pb2.Chunk | None
+
+
 class Coordinator:
     """A learner's client of the coordinator. Every call is retried for `give_up_after_s`.
 
@@ -112,6 +122,7 @@ class Coordinator:
         self._channel = open_channel(target, tls)
         self._members = MemberServiceStub(self._channel)
         self._learner = LearnerServiceStub(self._channel)
+        self._came: _Came | None = None
 
     def close(self) -> None:
         """Close the connection."""
@@ -130,10 +141,12 @@ class Coordinator:
         answer = self._call(self._members.FetchRoster, member_service_pb2.FetchRosterRequest())
         return Envelope.from_proto(answer.roster)
 
-    def fetch_features(self) -> tuple[tuple[Envelope, ...], tuple[str, ...]]:
-        """What every party stated of its node, not yet verified; and the coordinator's own features."""
+    def fetch_members(self) -> tuple[Envelope, tuple[Envelope, ...], tuple[str, ...]]:
+        """The signed roster, and what every party stated of its node, not yet verified; the coordinator's features."""
         answer = self._call(self._members.FetchFeatures, member_service_pb2.FetchFeaturesRequest())
-        return tuple(Envelope.from_proto(stated) for stated in answer.parties), tuple(answer.coordinator)
+        # An older coordinator sends the roster in its own call only.
+        roster = Envelope.from_proto(answer.roster) if answer.HasField("roster") else self.fetch_roster()
+        return roster, tuple(Envelope.from_proto(stated) for stated in answer.parties), tuple(answer.coordinator)
 
     def retry_query(self, retry: Envelope) -> None:
         """Start another attempt of a query of this learner whose last attempt was lost."""
@@ -145,10 +158,20 @@ class Coordinator:
         if answer.query_id != query.payload_hash:
             raise WireError(Code.MESSAGE_MALFORMED, "The coordinator returned a query id that is not the query's hash.")
 
-    def watch_query(self, query_id: bytes, cursor: int, wait_s: float = LONG_POLL_S) -> tuple[QueryStatus, int]:
-        """The status when it differs from the cursor's, or after `wait_s` at the latest; with the next cursor."""
-        request = messages.WatchQueryRequest(query_id=query_id, cursor=cursor, wait_s=max(0, math.ceil(wait_s)))
+    def watch_query(
+        self, query_id: bytes, cursor: int, wait_s: float = LONG_POLL_S, *, ends_only: bool = False
+    ) -> tuple[QueryStatus, int]:
+        """The status when it differs from the cursor's, or after `wait_s` at the latest; with the next cursor.
+
+        ends_only: only a total, a failure or a lost attempt ends the wait; an older coordinator tells every change. A
+        total that comes with its status is what `fetch_total` and `fetch_chunk` return next.
+        """
+        request = messages.WatchQueryRequest(
+            query_id=query_id, cursor=cursor, wait_s=max(0, math.ceil(wait_s)), ends_only=ends_only
+        )
         answer = self._call(self._learner.WatchQuery, request, timeout_s=wait_s + LONG_POLL_GRACE_S)
+        if answer.HasField("total"):
+            self._came = _Came(query_id, answer.total, answer.first_chunk if answer.HasField("first_chunk") else None)
         return QueryStatus.from_proto(answer.status), answer.cursor
 
     def list_queries(self) -> tuple[QueryStatus, ...]:
@@ -163,6 +186,9 @@ class Coordinator:
 
     def fetch_total(self, query_id: bytes) -> Total:
         """A complete total without its ciphertexts, not yet verified."""
+        if self._came is not None and self._came.query_id == query_id and self._came.total is not None:
+            came, self._came.total = self._came.total, None
+            return Total.from_proto(came)
         answer = self._call(self._learner.FetchTotal, messages.FetchTotalRequest(query_id=query_id))
         return Total.from_proto(answer.total)
 
@@ -171,8 +197,13 @@ class Coordinator:
 
         Raises WireError(CHUNK_MALFORMED) if the answer is another chunk.
         """
-        request = messages.FetchTotalChunkRequest(query_id=query_id, index=index)
-        chunk = Chunk.from_proto(self._call(self._learner.FetchTotalChunk, request).chunk)
+        came = self._came
+        if came is not None and came.query_id == query_id and index == 0 and came.first_chunk is not None:
+            self._came = None
+            chunk = Chunk.from_proto(came.first_chunk)
+        else:
+            request = messages.FetchTotalChunkRequest(query_id=query_id, index=index)
+            chunk = Chunk.from_proto(self._call(self._learner.FetchTotalChunk, request).chunk)
         if chunk.index != index:
             raise WireError(Code.CHUNK_MALFORMED, f"The coordinator sent chunk {chunk.index} instead of chunk {index}.")
         return chunk.ciphertexts
@@ -184,9 +215,10 @@ class StatusPolls:
     Use it from one thread.
     """
 
-    def __init__(self, coordinator: Coordinator, query_id: bytes, parties: int) -> None:
-        """parties: how many the learner knows."""
+    def __init__(self, coordinator: Coordinator, query_id: bytes, parties: int, *, ends_only: bool = False) -> None:
+        """parties: how many the learner knows. ends_only: see `Coordinator.watch_query`."""
         self._coordinator, self._query_id = coordinator, query_id
+        self._options = {"ends_only": True} if ends_only else {}
         self._most_at_once = ANSWERS_AT_ONCE + ANSWERS_PER_PARTY * parties
         self._cursor = self._at_once = 0
 
@@ -197,7 +229,7 @@ class StatusPolls:
         is followed by a pause of WATCH_EVERY_S. Raises what Coordinator.watch_query raises.
         """
         begun = time.monotonic()
-        status, self._cursor = self._coordinator.watch_query(self._query_id, self._cursor, wait_s)
+        status, self._cursor = self._coordinator.watch_query(self._query_id, self._cursor, wait_s, **self._options)
         self._at_once = self._at_once + 1 if time.monotonic() - begun < WATCH_EVERY_S else 0
         if self._at_once > self._most_at_once and not status.phase.is_terminal:
             time.sleep(WATCH_EVERY_S)

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
 from dpcore.records.texts import nearest
@@ -28,7 +29,7 @@ from learner.report.coefficients import (
     effects,
     stated,
 )
-from learner.uncertainty import FACTOR, half_widths
+from learner.uncertainty import FACTOR, MOST_HALF_WIDTH, Limits, half_widths
 from radobase.printing import columns
 
 if TYPE_CHECKING:
@@ -39,9 +40,6 @@ Adjustment = Literal["none", "holm", "benjamini-hochberg"]
 """How p-values count that there are several: not, so that the chance of any false one is as stated (Holm 1979), or so
 that the share of false ones among those found is (Benjamini and Hochberg 1995)."""
 
-MOST_HALF_WIDTH = 1.0
-"""Of a stated interval, in units of the score: a coefficient is not measurable if its interval is wider. In log odds,
-or logarithms of rates and hazards, the ends are then a factor of 7.4 apart."""
 COMPARABLE = 3.0
 """A hazard ratio is comparable to Cox's on the same rows if its interval reaches at most so many of Cox's standard
 errors to either side, so that all but 5 of 100 differ by less."""
@@ -153,15 +151,26 @@ def coefficient_tables(
     options: Mapping[str, Any] | None = None,
     *,
     adjustment: Adjustment = "none",
+    reference: str | None = None,
 ) -> tuple[CoefficientTable, ...]:
     """The table of each score. releases, options: as of `learner.report.coefficients.coefficients`.
 
-    Raises ConfigurationError for an adjustment that there is not.
+    Of several classes whose errors the model states there is one of each class against the reference, by default the
+    one that is known best. Raises ConfigurationError for an adjustment or a class that there is not.
     """
     if adjustment not in get_args(Adjustment):
         raise ConfigurationError(f"no adjustment is called {adjustment!r}; {nearest(adjustment, get_args(Adjustment))}")
     if model.schema.label.coding.is_measured or model.schema.label.coding.intervals:
+        if reference is not None:
+            raise ConfigurationError(f"{model.schema.label.column!r} is no label of classes: leave the reference out")
         return (_table(model, _of_one_score(model), adjustment),)
+    if model.schema.label.classes and model.covariance is not None and model.feature_map is None:
+        return tuple(_table(model, each, adjustment) for each in _against(model, reference))
+    if reference is not None:
+        raise ConfigurationError(
+            "only a model of several classes that states errors of its weights compares them with a reference: leave "
+            "it out, or train newton"
+        )
     found = coefficients(model, releases, options or {}, np.random.default_rng(0))
     return tuple(_table(model, each, adjustment) for each in found)
 
@@ -191,7 +200,35 @@ def _of_one_score(model: "Model") -> Coefficients:
     bare = tuple(Coefficient(name, words, float(v)) for (name, words, _), v in zip(found, values, strict=True))
     if model.covariance is None:
         return Coefficients(bare, CONFIDENCE, "The model's file states no errors of its weights.")
-    return Coefficients(stated(bare, combinations, model.covariance), CONFIDENCE, is_stated=True)
+    limits = Limits.of(model.schema.label, is_rate=model.link == "log")
+    return Coefficients(stated(bare, combinations, model.covariance, limits), CONFIDENCE, is_stated=True)
+
+
+def best_known(covariance: NDArray[np.float64], classes: int) -> int:
+    """The place of the class whose weights have the least errors: usually the largest class."""
+    return int(np.diag(covariance).reshape(classes, -1).sum(axis=1).argmin())
+
+
+def _against(model: "Model", reference: str | None) -> list[Coefficients]:
+    """Of each class but the reference: coefficients less those of the reference."""
+    assert model.covariance is not None, "the caller looked"
+    names = model.scoring.names
+    base = best_known(model.covariance, len(names)) if reference is None else model.scoring.place_of(reference)
+    found = effects(model.schema)
+    combinations = np.array([weights for _, _, weights in found])
+    tables = []
+    for place, name in enumerate(names):
+        if place == base:
+            continue
+        values = combinations @ (model.theta[place] - model.theta[base])
+        bare = tuple(Coefficient(column, words, float(v)) for (column, words, _), v in zip(found, values, strict=True))
+        apart = np.kron(np.eye(len(names))[place] - np.eye(len(names))[base], combinations)
+        tables.append(
+            Coefficients(
+                stated(bare, apart, model.covariance), CONFIDENCE, of=f"{name} against {names[base]}", is_stated=True
+            )
+        )
+    return tables
 
 
 @dataclass(frozen=True)
@@ -219,14 +256,26 @@ def _scale(model: "Model", of: str) -> _Scale:
             return _Scale(float(ends[2] - ends[1]), float(ends[1]), f"{column!r}, in its units", "")
         logs = np.log(ends)
         return _Scale(float(logs[2] - logs[1]), float(logs[1]), f"the logarithm of {column!r}", "ratio")
-    odds = not coding.classes and (model.estimator in model.scoring.log_odds or model.sampling is not None)
+    if coding.classes:
+        risk = model.sampling is not None
+        words = f"the logarithm of the odds of {of!r}" if risk else f"the score of {of!r}"
+        return _Scale(1.0, 0.0, words, "relative risk ratio" if risk else "", _notes_of_scores(model))
+    odds = model.estimator in model.scoring.log_odds or model.sampling is not None
     return _Scale(1.0, 0.0, f"the score of {of!r}", "odds ratio" if odds else "", _notes_of_scores(model))
 
 
 _CLIPPED = (
-    "Gradients were clipped: these are no log odds. Coefficients of a logistic regression on the pooled rows are "
+    "Gradients were clipped: these are no log odds. Intervals are of the weights that this loss with clipped gradients "
+    "has over very many rows. Coefficients of a logistic regression on the pooled rows are "
     "usually nearer to 0, on public tables by a factor of 1.3 to 2.2, and intervals need not contain them. Train "
     "with a clip of at least 1 for odds ratios."
+)
+
+
+_CLIPPED_OF_CLASSES = (
+    "Gradients were clipped: these are no logarithms of relative risk ratios, and intervals are of what the clipped "
+    "loss would give. Train with a clip of at least 1.5 for relative risk ratios, as of a multinomial regression on "
+    "the pooled rows."
 )
 
 
@@ -234,15 +283,15 @@ def _notes_of_scores(model: "Model") -> tuple[str, ...]:
     """What coefficients of classes are not."""
     if model.estimator != "newton" or model.sampling is not None:
         return ()
-    if model.schema.label.coding.classes:
-        return ("For the weights of several classes there is no interval whose coverage was measured.",)
-    return (_CLIPPED,)
+    if model.schema.label.coding.classes and model.covariance is None:
+        return ("For the weights of several classes no errors are stated.",)
+    return (_CLIPPED_OF_CLASSES if model.schema.label.coding.classes else _CLIPPED,)
 
 
 def _table(model: "Model", found: Coefficients, adjustment: Adjustment) -> CoefficientTable:
     scale = _scale(model, found.of)
     rows = [_row(row, scale) for row in found.rows]
-    if model.schema.label.coding.intervals:
+    if model.schema.label.coding.intervals and rows:
         # The level of the hazard is in the baseline.
         rows = [row for row in rows if row.column != _INTERCEPT]
         rows = [replace(row, comparable=close) for row, close in zip(rows, _comparable(model), strict=True)]

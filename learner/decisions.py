@@ -1,8 +1,10 @@
 """How a model decides: the class weights of its training, and a threshold that was chosen for a stated cost.
 
-A model with a threshold t has a score that is lowered by t, in its bias. So it calls a row positive where the score of
-the trained model is above t, and predictions, exports, pipelines and later evaluations follow without a rule of their
-own. `Threshold` keeps t and the costs.
+A model with a threshold t has a score that is lowered by t, in its bias: `Threshold` keeps t and the costs. Of several
+classes each score is raised in the same way, by `Shifts`.
+
+So it calls a row positive where the score of the trained model is above t, and predictions, exports, pipelines and
+later evaluations follow without a rule of their own.
 """
 
 from collections.abc import Sequence
@@ -15,11 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, ModelError
+from dpcore.evaluation.class_costs import ClassCosts
 from dpcore.evaluation.options import Costs
 from dpcore.queries.gradient import class_weights_in_words
 from dpcore.records.weight import Weight
 
 if TYPE_CHECKING:
+    from dpcore.evaluation.class_costs import LeastClassCost
     from dpcore.evaluation.thresholds import LeastCost
 
 
@@ -55,6 +59,59 @@ class Threshold:
         return cls(float(content["score"]), exact)
 
 
+@dataclass(frozen=True)
+class Shifts:
+    """By how much the score of each class was raised, and why. Raises ModelError if they are not finite."""
+
+    raised: tuple[float, ...]
+    costs: ClassCosts
+
+    def __post_init__(self) -> None:
+        if len(self.raised) != len(self.costs.names) or not all(map(isfinite, self.raised)):
+            raise ModelError(f"the scores are raised by {list(self.raised)}; evaluate again")
+
+    @property
+    def words(self) -> str:
+        """For people, a sentence."""
+        by = ", ".join(f"{name!r} {each:+.4g}" for name, each in zip(self.costs.names, self.raised, strict=True))
+        return (
+            f"Its scores are raised by the shifts that cost least in an evaluation ({by}), if mistakes cost "
+            f"{self.costs.words}."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        exact = [[str(cost) for cost in row] for row in self.costs.costs]
+        return {"shifts": list(self.raised), "names": list(self.costs.names), "costs": exact}
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Self:
+        """The shifts with this `to_dict`."""
+        exact = tuple(tuple(map(Fraction, row)) for row in content["costs"])
+        return cls(tuple(map(float, content["shifts"])), ClassCosts(tuple(content["names"]), exact))
+
+
+def decision_of(content: dict[str, Any]) -> Threshold | Shifts:
+    """What a model's file says of how it decides."""
+    return Shifts.from_dict(content) if "shifts" in content else Threshold.from_dict(content)
+
+
+def shifts_of(found: "LeastClassCost", earlier: Shifts | None) -> Shifts:
+    """What a model with this least cost has, whose scores were shifted when it was evaluated.
+
+    Raises ModelError if the noise hides the choice, or if it is to call all rows the same.
+    """
+    if not found.is_measurable:
+        raise ModelError(found.sentences()[0].rstrip("."))
+    if found.calls:
+        raise ModelError(
+            f"calling every row {found.calls!r} costs least, as far as the noise tells, and needs no model: state "
+            "other costs, or evaluate with a larger epsilon"
+        )
+    before = np.zeros(len(found.shifts)) if earlier is None else np.array(earlier.raised)
+    return Shifts(tuple((before + found.shifts).tolist()), found.costs)
+
+
 def threshold_of(found: "LeastCost", earlier: Threshold | None) -> Threshold:
     """What a model with this least cost has, which had an earlier threshold when it was evaluated.
 
@@ -81,18 +138,21 @@ def lowered(theta: NDArray[np.float64], by: float, *, bias: bool) -> NDArray[np.
     return np.append(theta[:-1], theta[-1] - by)
 
 
-def log_odds_offset(class_weights: Sequence[int], threshold: Threshold | None) -> float:
+def log_odds_offset(class_weights: Sequence[int], threshold: Threshold | Shifts | None) -> float:
     """What is added to a score of two classes before it can be log odds of the parties' rows.
 
     A training with weights sees odds k_+ / k_- times as large: the correction for prior shift (Saerens, Latinne and
     Decaestecker, Neural Computation 14, 2002).
     """
-    offset = 0.0 if threshold is None else threshold.score
+    offset = threshold.score if isinstance(threshold, Threshold) else 0.0
     return offset - (log(class_weights[1] / class_weights[0]) if len(class_weights) == 2 else 0.0)
 
 
 def decision_sentences(
-    class_weights: Sequence[int], names: Sequence[str], threshold: Threshold | None, weight: Weight | None = None
+    class_weights: Sequence[int],
+    names: Sequence[str],
+    threshold: Threshold | Shifts | None,
+    weight: Weight | None = None,
 ) -> list[str]:
     """What to know of a model's scores, for people. weight: by which the rows of its training counted."""
     found = []

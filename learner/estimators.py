@@ -90,7 +90,7 @@ _WORDS = {
     NoneType: "null",
 }
 # No division by zero, and no exponent.
-_EXACT = re.compile(r"\d{1,15}(\.\d{1,15})?|\d{1,15}/0*[1-9]\d{0,14}")
+_EXACT = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?|[0-9]{1,15}/0*[1-9][0-9]{0,14}")
 
 # Parameters of `fit` on rows. A release contains its rados already.
 _ROWS_ONLY = ("n_rados", "random_state")

@@ -20,6 +20,7 @@ from dpcore.records.features import (
     plain,
 )
 from dpcore.records.schema import Schema
+from learner.decisions import Shifts, Threshold
 from learner.pipelines import RULES, exported_terms, steps_of
 from learner.scoring_base import Scoring
 from learner.uncertainty import (
@@ -119,6 +120,11 @@ class ExportedModel(Protocol):
     @property
     def log_odds_offset(self) -> float:
         """What is added to scores before they can be log odds."""
+        ...
+
+    @property
+    def threshold(self) -> Threshold | Shifts | None:
+        """What was chosen for a cost."""
         ...
 
     @property

@@ -13,6 +13,7 @@ from dpcore.evaluation.descriptive.correlation import Correlate
 from dpcore.evaluation.descriptive.crosstab import Crosstab
 from dpcore.evaluation.descriptive.description import Describe
 from dpcore.evaluation.descriptive.inquiry import CountsInquiry, Inquiry
+from dpcore.evaluation.descriptive.levels import Levels
 from dpcore.evaluation.descriptive.result import Result
 from dpcore.evaluation.descriptive.survival import Survival
 from learner.federation import estimates_of
@@ -23,7 +24,9 @@ from radobase.writing import write_durably
 
 FORMAT = "radofed-inquiry"
 FORMAT_VERSION = 1
-KINDS: dict[str, type[Inquiry]] = {kind.name: kind for kind in (Describe, Crosstab, Compare, Correlate, Survival)}
+KINDS: dict[str, type[Inquiry]] = {
+    kind.name: kind for kind in (Describe, Crosstab, Compare, Correlate, Survival, Levels)
+}
 
 _OTHER = "the release answers another query than this inquiry: give the directory that the command named"
 _SUFFIX = ".inquiry.json"

@@ -17,6 +17,7 @@ from dpcore.evaluation.descriptive.crosstab import Crosstab
 from dpcore.evaluation.descriptive.description import MISSING, USUAL_CELLS, USUAL_LEVELS, Describe
 from dpcore.evaluation.descriptive.divisions import Edges
 from dpcore.evaluation.descriptive.inquiry import CountsInquiry, Inquiry
+from dpcore.evaluation.descriptive.levels import Levels
 from dpcore.evaluation.descriptive.result import Figure, Result, Table
 from dpcore.evaluation.descriptive.survival import Survival
 from dpcore.evaluation.intervals import CellNoise
@@ -55,6 +56,8 @@ class PlannedInquiry:
     """That parties state; 0 if none does."""
     expected: Result | None
     """The answer on made-up rows; None without stated rows."""
+    promises: tuple[str, ...] = ()
+    """What the answer will say, a sentence each."""
 
     def widths(self) -> Table:
         """The longest expected half-width of each quantity of each column."""
@@ -75,6 +78,7 @@ class PlannedInquiry:
             small = "A group or a level with fewer rows than that cannot be told from an empty one."
             reach = f"With probability {self.confidence:g} the noise on one count is at most"
             said.append(f"{reach} {upper(self.noise_rows, 1)} rows. {small}")
+        said += self.promises
         if self.expected is None:
             return [*said, "No party states its rows, so no interval can be expected. Nothing was asked."]
         assumed = (
@@ -97,6 +101,7 @@ class PlannedInquiry:
             "noise_rows": self.noise_rows,
             "rows": self.rows,
             "expected": expected,
+            "promises": list(self.promises),
         }
 
     def _repr_html_(self) -> str:
@@ -193,7 +198,8 @@ def _planned_counts(inquiry: CountsInquiry, oracle: PlansInquiries, part: Fracti
     inquiry.check_measurable(schema, on_cells, rows, float(oracle.epsilon * part))
     reach = on_cells.half_width(1, 1.0 - inquiry.confidence)
     expected = inquiry.read(schema, _expected(batch, schema, noise, rows)) if rows else None
-    return PlannedInquiry(plan, inquiry.confidence, len(batch), reach, rows, expected)
+    promises = inquiry.promises(schema, on_cells)
+    return PlannedInquiry(plan, inquiry.confidence, len(batch), reach, rows, expected, promises)
 
 
 def _planned_moments(inquiry: Correlate, oracle: PlansInquiries, part: Fraction) -> PlannedInquiry:
@@ -337,6 +343,25 @@ class InquiringFederation:
         asked = Compare(
             column=column, by=by, reference=reference, edges=edges or {}, confidence=confidence, together=together
         )
+        return self.inquire(asked, epsilon=epsilon, delta=delta)
+
+    @knows_keywords
+    def levels(
+        self,
+        column: str | None = None,
+        *,
+        at_least: int = 0,
+        extend: Sequence[str] = (),
+        confidence: float = 0.95,
+        epsilon: Exact,
+        delta: Exact = Fraction(1, 10**6),
+    ) -> Result:
+        """The frequent levels of the label or of a category, among the candidates that the schema lists.
+
+        at_least: in rows. confidence: of all candidates together. The piece of a schema is `facts["schema"]`. See
+        `dpcore.evaluation.descriptive.levels`.
+        """
+        asked = Levels(column=column, at_least=at_least, extend=tuple(extend), confidence=confidence)
         return self.inquire(asked, epsilon=epsilon, delta=delta)
 
     @knows_keywords

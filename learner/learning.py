@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from dpcore.declared import declarations, whole
 from dpcore.errors import ConfigurationError
-from dpcore.evaluation.measured_evaluation import MeasuredEvaluation, evaluate_numbers
 from dpcore.evaluation.options import EvaluationOptions
 from dpcore.numbers.rationals import Exact, exact
 from dpcore.records.features import nearest
@@ -27,13 +26,14 @@ if TYPE_CHECKING:
     from dpcore.evaluation.descriptive.inquiry import Inquiry
     from dpcore.evaluation.evaluation import Evaluation
     from dpcore.evaluation.event_evaluation import EventEvaluation
+    from dpcore.evaluation.measured_evaluation import MeasuredEvaluation
     from learner.federation import Federation
     from learner.inquiring import PlannedInquiry
     from learner.model import Model
     from learner.planning import Plan
     from learner.requests import Request
 
-_PLANNED = ("statistic", "describe", "crosstab", "compare", "correlate", "survival")
+_PLANNED = ("statistic", "describe", "crosstab", "compare", "correlate", "survival", "levels")
 _OF_TRAINING = ("epsilon", "delta", "rounds", "adaptive", "hold_back", "start_from", "journal")
 
 
@@ -109,14 +109,14 @@ class LearningFederation(InquiringFederation):
         model: "Model",
         *,
         epsilon: Exact | None = None,
-        delta: Exact | None = None,
+        delta: Exact = 0,
         adaptive: int | None = None,
         **options: Any,
     ) -> "Evaluation | ClassEvaluation | MeasuredEvaluation | CountEvaluation | EventEvaluation":
         """The quality of a model on the parties' rows, as `rado learner evaluate` measures it.
 
         A model that was trained with rows held back is measured on these, any other on all rows. delta: by default 0,
-        which is Laplace noise, and 1e-6 for a number. adaptive: see `learner.federation.Federation.within`; each batch
+        which is Laplace noise. adaptive: see `learner.federation.Federation.within`; each batch
         is about a piece of the rows. options: of `radofed.EvaluationOptions`. Raises ConfigurationError before anything
         is asked.
         """
@@ -130,8 +130,6 @@ class LearningFederation(InquiringFederation):
                 f"the model's schema {model.schema.name!r} is another one than the federation's "
                 f"{federation.schema.name!r}: evaluate it where its schema is shared"
             )
-        if asks_moments(model) and (options or adaptive is not None):
-            raise ConfigurationError("an evaluation of numbers is one query for moments: give epsilon and delta alone")
         model.scoring.check_evaluation(chosen)
         if adaptive is not None and model.held_back is None:
             raise ConfigurationError(
@@ -140,12 +138,9 @@ class LearningFederation(InquiringFederation):
             )
         if model.held_back is not None:
             federation = federation.hold_back(model.held_back)[1]
-        if asks_moments(model):
-            asked = federation.within(epsilon, USUAL_DELTA if delta is None else delta)
-            return evaluate_numbers(model.theta, asked, model.feature_map)
         pieces = None if adaptive is None else Adaptive(whole(adaptive), Way.SPLIT)
-        oracle = federation.within(epsilon, delta or Fraction(0), pieces)
-        found: Evaluation | ClassEvaluation | CountEvaluation | EventEvaluation
+        oracle = federation.within(epsilon, delta, pieces)
+        found: Evaluation | ClassEvaluation | MeasuredEvaluation | CountEvaluation | EventEvaluation
         found = model.scoring.evaluate(model, oracle, chosen)
         return found
 
@@ -169,11 +164,6 @@ class LearningFederation(InquiringFederation):
         check_keywords(what, options, known)
         budget = {name: options.pop(name) for name in ("epsilon", "delta") if name in options}
         return federation.within(**budget).planned(*values, **options)
-
-
-def asks_moments(model: "Model") -> bool:
-    """Whether the model is measured by one query for moments, because its scores are places of a number."""
-    return model.schema.label.coding.is_measured and model.link == "identity"
 
 
 def _left_out(federation: "Federation") -> Fraction | None:

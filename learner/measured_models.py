@@ -88,13 +88,17 @@ class MeasuredErrors:
     """R^2 on the scale that is learned, or of counts the share of the Poisson deviance."""
     absolute_error: float
     """The mean, in the label's units."""
+    root_squared_error: float
+    """The root of the mean of squares, in these units."""
+    bias: float
+    """The mean of what is predicted less the label."""
     changes: tuple[Change, ...]
     """What the schema's policies changed in the table, what lost most first."""
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        figures = {self.measure: self.explained, "absolute_error": self.absolute_error}
-        return {**figures, "labelled": self.compared}
+        figures = {name: getattr(self, name) for name in ("absolute_error", "root_squared_error", "bias")}
+        return {self.measure: self.explained, **figures, "labelled": self.compared}
 
     def sentence(self) -> str:
         """For people, with the rows that it is over."""
@@ -152,10 +156,15 @@ def _errors(model: "Model", found: _Compared) -> MeasuredErrors:
     predicted = model.values(scores)
     if label.coding.kind == "count":
         means = np.maximum(predicted * found.exposures if model.link == "log" else predicted, 1e-6)
-        explained, error = deviance_explained(stored, means, found.exposures), float(np.abs(means - stored).mean())
-        return MeasuredErrors(found.rows, size, "deviance_explained", explained, error, found.changes)
-    error = float(np.abs(predicted - label.in_units(stored / ONE)).mean())
-    return MeasuredErrors(found.rows, size, "r2", r_squared(stored / ONE, scores), error, found.changes)
+        explained, off = deviance_explained(stored, means, found.exposures), means - stored
+        return MeasuredErrors(found.rows, size, "deviance_explained", explained, *_sizes(off), found.changes)
+    off = predicted - label.in_units(stored / ONE)
+    return MeasuredErrors(found.rows, size, "r2", r_squared(stored / ONE, scores), *_sizes(off), found.changes)
+
+
+def _sizes(off: Vector) -> tuple[float, float, float]:
+    """The mean size of errors, the root of their mean square, and their mean."""
+    return float(np.abs(off).mean()), float(np.sqrt(np.square(off).mean())), float(off.mean())
 
 
 OWN_BINS = 10

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dpcore.errors import DataError, ModelError, RadofedError, ShapeError
 from dpcore.estimators.hazard_scores import restricted_means, survival
+from dpcore.evaluation.class_costs import LeastClassCost, raised
 from dpcore.numbers.rationals import exact_number
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.encoding import Change, changes, summed, why_unusable
@@ -23,15 +24,26 @@ from dpcore.records.features import EventTime, Target, event_time, measured
 from dpcore.records.schema import Schema
 from learner import export, model_views
 from learner.coefficient_table import Adjustment, CoefficientTable, coefficient_tables
-from learner.decisions import Threshold, decision_sentences, log_odds_offset, lowered, threshold_of
+from learner.decisions import (
+    Shifts,
+    Threshold,
+    decision_of,
+    decision_sentences,
+    log_odds_offset,
+    lowered,
+    shifts_of,
+    threshold_of,
+)
 from learner.hazard_models import HazardErrors, hazard_errors, ranked_ratios
 from learner.measured_models import MeasuredErrors, Ratio, measured_errors, ratios_of
 from learner.score_parts import Explanation, LinearScore, explain
 from learner.scoring import scoring_of
 from learner.scoring_base import Scoring
 from learner.uncertainty import (
+    OF_CLASSES,
     Calibration,
     ClassCalibration,
+    Limits,
     calibrated_on,
     calibration_from,
     checked_covariance,
@@ -102,7 +114,8 @@ class Model:
     feature_map: FeatureMap | None = None
     """What rows are mapped by; d is then the map's."""
     covariance: NDArray[np.float64] | None = field(default=None, repr=False)
-    """(d, d), of theta given what was released: noise, sampling and shrinkage; None if it is not known."""
+    """(d, d), of theta given what was released: noise, sampling and shrinkage; None if it is not known. Of several
+    classes (k d, k d), class by class, of weights beside their average."""
     sampling: NDArray[np.float64] | None = field(default=None, repr=False, kw_only=True)
     """(d, d), the part of the choice of the rows in `covariance`, None if it is not known."""
     calibration: Calibration | ClassCalibration | None = field(default=None, repr=False)
@@ -117,7 +130,7 @@ class Model:
     class_weights: tuple[int, ...] = ()
     """How much a record of each class counted in its training, beside the others, of two the negative one first; none
     if all counted alike."""
-    threshold: Threshold | None = None
+    threshold: Threshold | Shifts | None = None
     """By which its score was lowered, so that it decides at the least cost; None if it was not."""
 
     def __post_init__(self) -> None:
@@ -150,7 +163,7 @@ class Model:
         object.__setattr__(self, "log_hazards", _checked_baseline(self.log_hazards, self.schema.label))
         if self.calibration is not None:
             self.calibration.check(self.scoring)
-        self._check_covariances(len(theta))
+        self._check_covariances(theta.size)
 
     def _check_covariances(self, d: int) -> None:
         if self.sampling is not None and self.covariance is None:
@@ -158,8 +171,6 @@ class Model:
         for name in ("covariance", "sampling"):
             if (found := getattr(self, name)) is None:
                 continue
-            if self.schema.label.classes:
-                raise ModelError("the weights of several classes have no covariance; leave it out of the model")
             object.__setattr__(self, name, checked_covariance(found, d))
 
     @property
@@ -168,10 +179,18 @@ class Model:
         return scoring_of(self.schema.label, is_rate=self.link == "log")
 
     @property
+    def limits(self) -> Limits:
+        """From where on what its scores add is not measurable."""
+        label = self.schema.label
+        return Limits.of(label, is_rate=self.link == "log") if label.coding.has_value else OF_CLASSES
+
+    @property
     def linear_scores(self) -> tuple[LinearScore, ...]:
         """Each score as a sum of weighted coordinates, beside the average of all: learner.scoring."""
+        # Of several classes no band beside the average was measured; tables against a reference have intervals.
+        covariance = None if self.schema.label.classes else self.covariance
         return tuple(
-            LinearScore(name, weights, self.schema, self.feature_map, self.covariance)
+            LinearScore(name, weights, self.schema, self.feature_map, covariance, self.limits)
             for name, weights in zip(self.scoring.names, self.scoring.relative(self.theta), strict=True)
         )
 
@@ -280,13 +299,16 @@ class Model:
         """
         return model_views.probabilities_of(self, predict(self, data))
 
-    def coefficients(self, *, adjustment: Adjustment = "none") -> tuple[CoefficientTable, ...]:
+    def coefficients(
+        self, *, adjustment: Adjustment = "none", reference: str | None = None
+    ) -> tuple[CoefficientTable, ...]:
         """The table of each score's coefficients, in the columns' units: `learner.coefficient_table`.
 
         Of models that state the errors of their weights it has standard errors, p-values and intervals. adjustment: of
-        p-values for their number, "holm" or "benjamini-hochberg". Raises ConfigurationError for another.
+        p-values for their number, "holm" or "benjamini-hochberg". reference: of several classes the one that the others
+        are compared with, by default the one that is known best. Raises ConfigurationError for another of either.
         """
-        return coefficient_tables(self, adjustment=adjustment)
+        return coefficient_tables(self, adjustment=adjustment, reference=reference)
 
     def summary(self, *, adjustment: Adjustment = "none") -> str:
         """The tables of `coefficients`, and the privacy statement, as text."""
@@ -340,13 +362,20 @@ class Model:
         """This model with probabilities that are calibrated on an evaluation of it: `learner.uncertainty`."""
         return replace(self, calibration=calibrated_on(evaluation))
 
-    def at_threshold(self, found: "LeastCost") -> "Model":
+    def at_threshold(self, found: "LeastCost | LeastClassCost") -> "Model":
         """This model, which decides at the threshold of the least cost of an evaluation of it (learner.decisions).
 
-        Raises ModelError if there is no such threshold, ConfigurationError for a schema without a bias.
+        Of several classes its scores are raised by the shifts of the least cost. Raises ModelError if there is no such
+        threshold, ConfigurationError for a schema without a bias.
         """
-        threshold = threshold_of(found, self.threshold)
-        by = threshold.score - (0.0 if self.threshold is None else self.threshold.score)
+        if isinstance(found, LeastClassCost):
+            shifts = shifts_of(found, self.threshold if isinstance(self.threshold, Shifts) else None)
+            higher = raised(self.theta, found.shifts, bias=self.schema.bias)
+            # A calibration was of what the model said before.
+            return replace(self, theta=higher, threshold=shifts, calibration=None) if any(found.shifts) else self
+        earlier = self.threshold if isinstance(self.threshold, Threshold) else None
+        threshold = threshold_of(found, earlier)
+        by = threshold.score - (0.0 if earlier is None else earlier.score)
         theta = lowered(self.theta, by, bias=self.schema.bias)
         calibration = self.calibration.moved(-by) if isinstance(self.calibration, Calibration) else None
         return replace(self, theta=theta, threshold=threshold, calibration=calibration)
@@ -434,22 +463,23 @@ class Model:
         if "feature_map" in content:
             feature_map = FeatureMap.from_list(content["feature_map"], bias=schema.bias)
         names = tuple(name for name, _ in content["theta"])
+        theta = np.array([value for _, value in content["theta"]], dtype=np.float64).T
         model = cls(
-            theta=np.array([value for _, value in content["theta"]], dtype=np.float64).T,
+            theta=theta,
             schema=schema,
             estimator=str(content["learner"]),
             release_digest=bytes.fromhex(content["release_digest"]),
             statement=PrivacyStatement.from_dict(content["statement"]),
             held_back=exact_number(content["held_back"]) if "held_back" in content else None,
             feature_map=feature_map,
-            covariance=covariance_from_text(content["covariance"], len(names)) if "covariance" in content else None,
-            sampling=covariance_from_text(content["sampling"], len(names)) if "sampling" in content else None,
+            covariance=covariance_from_text(content["covariance"], theta.size) if "covariance" in content else None,
+            sampling=covariance_from_text(content["sampling"], theta.size) if "sampling" in content else None,
             calibration=calibration_from(content["calibration"]) if "calibration" in content else None,
             epochs=tuple(map(str, content.get("epochs", ()))),
             started_from=bytes.fromhex(content["started_from"]) if "started_from" in content else None,
             log_hazards=np.array(content["log_hazards"], dtype=np.float64) if "log_hazards" in content else None,
             class_weights=tuple(map(int, content.get("class_weights", ()))),
-            threshold=Threshold.from_dict(content["threshold"]) if "threshold" in content else None,
+            threshold=decision_of(content["threshold"]) if "threshold" in content else None,
         )
         if names != model.names:
             raise ModelError("theta's coordinates differ from those of the schema and the map; train it again")

@@ -7,7 +7,7 @@ or too few parties are asked for its cohort. The error says what would work.
 import time
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -15,6 +15,7 @@ from dpcore.accounting.cohorts import MOST_PARTIES, Cohorts
 from dpcore.accounting.protection import ReleaseCost
 from dpcore.accounting.words import after_attempt, figures, theorem, within
 from dpcore.errors import ConfigurationError, PlanError
+from dpcore.paillier.mask_graph import is_complete
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.paillier.public import PublicKey
 from dpcore.queries.kind import MAX_VALUES, QueryLimits, fewest_ciphertexts
@@ -27,6 +28,7 @@ from wire.binding import Binding, OpeningSecret
 from wire.envelopes import KEY_BYTES, Envelope, sha256
 from wire.query import MAX_QUERY_BYTES, OWN_FEATURES, Feature, PaillierKey, Query, features_of, setting_of
 from wire.query_kinds import AnyKind, has_class_products, has_class_weights
+from wire.request_fields import FEWEST_NEIGHBOURS, LARGEST_COMPLETE, mask_neighbours
 from wire.roster import Member, Roster
 
 PERSON_WORDS = (
@@ -56,6 +58,8 @@ class Plan:
     """What was chosen about the design and its number of rados, and why, a sentence; empty if nothing was."""
     not_asked: str = ""
     """Which parties of the roster are not asked, a sentence, empty if all are."""
+    masks_note: str = ""
+    """With how many others each party shares masks, if that is not plain, a sentence; empty otherwise."""
     noise_note: str = ""
     """Whose noise the total has, if that depends on how many answer, a sentence; empty otherwise."""
     warnings: tuple[str, ...] = ()
@@ -105,7 +109,7 @@ class Plan:
         )
         warnings = [f"Warning: {sentence}." for sentence in self.warnings]
         others = [f"{self.not_asked}."] if self.not_asked else []
-        noise = [f"{self.noise_note}."] if self.noise_note else []
+        noise = [f"{note}." for note in (self.noise_note, self.masks_note) if note]
         costs = [*self._privacy_words(), *noise, times, *self._quorum_words(), *self._retry_words()]
         purpose = [purpose_sentence(query.purpose)] if query.purpose else []
         chosen = [self.chosen] if self.chosen else []
@@ -194,7 +198,10 @@ def plan_query(
     kind, chosen = _checked_kind(request, cohort_min - colluders, known)
     cohorts = Cohorts(cohort_min, cohort_min - colluders, max_parties) if max_parties <= MOST_PARTIES else None
     kind, noise_note = _following(kind, request, cohorts, understood)
+    most = min(len(asked), max_parties)
+    neighbours, masks_note = _mask_neighbours(request, kind, cohort_min - colluders, most, understood)
     features = [Feature.QUESTION] * question + [Feature.COHORT_NOISE] * (kind.cohorts is not None)
+    features += [Feature.MASK_GRAPH] * (neighbours > 0)
     features += [Feature.CLASS_PRODUCTS] * has_class_products(kind)
     features += [Feature.PERSONS] * (kind.persons is not None)
     features += [Feature.CLASS_WEIGHTS] * has_class_weights(kind)
@@ -232,11 +239,13 @@ def plan_query(
         epoch=request.epoch,
         persons=kind.persons,
         noise_of_cohort=kind.cohorts is not None,
+        mask_neighbours=neighbours,
     )
     _check_size(query)
     complete = stated if len(stated) == len(asked) else None
     cost = _cost(query, stated, complete)
-    return Plan(query, key.public_key, colluders, complete, cost, opening, chosen, noise_note=noise_note)
+    plan = Plan(query, key.public_key, colluders, complete, cost, opening, chosen)
+    return replace(plan, masks_note=masks_note, noise_note=noise_note)
 
 
 def _following(
@@ -261,6 +270,37 @@ def _following(
     except PlanError as error:
         return kind, f"{least}: {error}"
     return followed, "The noise is that of the cohort that answers: the more parties, the less each of them adds"
+
+
+def _mask_neighbours(
+    request: Request, kind: AnyKind, honest: int, most: int, understood: AbstractSet[str]
+) -> tuple[int, str]:
+    """With how many others each party shares masks, 0 for all others; and why, in words.
+
+    honest: h, of the smallest cohort. most: the parties of the largest one. So many neighbours that no order of the
+    members lets a party refuse, also if it has not accepted all of them (dpcore.paillier.mask_graph, claim 3).
+
+    Masks with all others protect no less, and have no feature. Raises PlanError if too few are asked for.
+    """
+    wanted = mask_neighbours(request.mask_neighbours)
+    if wanted == 0 or (wanted is None and most <= LARGEST_COMPLETE):
+        return 0, "Every two parties share masks" if most > LARGEST_COMPLETE else ""
+    may_collude = most - (honest if kind.cohorts is None else kind.cohorts.honest_of(kind.cohorts.nearest(most)))
+    needed = max(FEWEST_NEIGHBOURS, 2 * (may_collude // 2 + 1))
+    if wanted is not None and wanted < needed:
+        raise PlanError(
+            f"{wanted} mask neighbours: {may_collude} of {most} parties may collude, and could divide the rest; "
+            f"ask for {needed} or complete, lower colluders, or raise cohort_min"
+        )
+    neighbours = wanted or needed
+    if is_complete(most, neighbours):
+        return 0, "Every two parties share masks"
+    if Feature.MASK_GRAPH.value not in understood:
+        return 0, f"Every two parties share masks: not every node that is asked states the feature {Feature.MASK_GRAPH}"
+    return neighbours, (
+        f"In a cohort each party shares masks with {neighbours} others: {neighbours} have to collude to divide the "
+        f"rest, and {amount(may_collude, 'party')} may"
+    )
 
 
 def _most_rows(party: Member, now: int | None) -> int:

@@ -23,7 +23,7 @@ from dpcore.records.encoding import Change, changes, main_cause
 from dpcore.records.feature_map import FeatureMap, Hat, PointMass, Product, Term
 from dpcore.records.features import Group, RealFeature
 from dpcore.records.schema import Schema
-from learner.uncertainty import measurable
+from learner.uncertainty import OF_CLASSES, Limits, measurable
 from radobase.tables.arrow_table import ArrowTable
 from radobase.tables.tables import read_rows
 
@@ -166,6 +166,11 @@ class Linear(Protocol):
         """(d, d), of theta; None if it is not known."""
         ...
 
+    @property
+    def limits(self) -> Limits:
+        """From where on nothing is measurable."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class LinearScore:
@@ -177,6 +182,7 @@ class LinearScore:
     schema: Schema
     feature_map: FeatureMap | None
     covariance: Matrix | None
+    limits: Limits = OF_CLASSES
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,7 +328,7 @@ def _centred(model: Linear, source: Source, places: list[int]) -> Source:
     kept = np.ones(len(values), dtype=np.bool_)
     while kept.sum() > 1:
         apart = values - values[kept].mean(axis=0)
-        if measurable(apart[kept], covariance).all():
+        if measurable(apart[kept], covariance, model.limits).all():
             shares = np.where(kept, source.spread.shares, 0.0)
             return replace(source, spread=replace(source.spread, shares=shares / shares.sum()))
         variances = np.einsum("ij,jk,ik->i", apart, covariance, apart) / np.maximum(

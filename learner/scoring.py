@@ -27,6 +27,7 @@ from learner.value_scoring import value_scoring_of
 
 if TYPE_CHECKING:
     from dpcore.estimators.oracle import StatisticOracle
+    from dpcore.evaluation.class_costs import ClassCosts
     from dpcore.evaluation.class_evaluation import ClassEvaluation
     from dpcore.evaluation.evaluation import Evaluation, PlannedBatch
     from dpcore.evaluation.options import EvaluationOptions
@@ -102,7 +103,11 @@ class OneScore(Scoring):
         return {}, ()
 
     def check_evaluation(self, options: "EvaluationOptions") -> None:
-        """All have a meaning."""
+        """All have a meaning; costs are of two classes."""
+        from dpcore.evaluation.options import Costs  # noqa: PLC0415  (slow to import)
+
+        if options.cost is not None:
+            Costs.parse(options.cost)
 
     def evaluate(
         self, model: "Model", oracle: "StatisticOracle", options: "EvaluationOptions", *, unseen: bool | None = None
@@ -209,18 +214,35 @@ class ScoreOfEachClass(Scoring):
         """Bins of one score have none."""
         from dpcore.declared import first_changed  # noqa: PLC0415  (needed only here)
 
-        if odd := first_changed(options, ("bins", "scale", "edges_part", "cost")):
+        if odd := first_changed(options, ("bins", "scale", "edges_part")):
             raise ConfigurationError(
                 f"{odd} is about bins of the one score of two classes: leave it out for a label of {self.label.words}"
             )
+        self._costs(options)
+
+    def _costs(self, options: "EvaluationOptions") -> "ClassCosts | None":
+        from dpcore.evaluation.class_costs import ClassCosts, tried_shifts  # noqa: PLC0415  (slow to import)
+
+        if options.cost is None:
+            return None
+        costs = ClassCosts.parse(options.cost, self.names)
+        tried_shifts(costs)
+        return costs
 
     def evaluate(
         self, model: "Model", oracle: "StatisticOracle", options: "EvaluationOptions", *, unseen: bool | None = None
     ) -> "ClassEvaluation":
-        """The confusion matrix."""
+        """The confusion matrix, and for costs those of shifted scores."""
         from dpcore.evaluation.class_evaluation import evaluate_classes  # noqa: PLC0415  (slow to import)
 
-        return evaluate_classes(model.theta, oracle, options.confidence, unseen=unseen, feature_map=model.feature_map)
+        return evaluate_classes(
+            model.theta,
+            oracle,
+            options.confidence,
+            unseen=unseen,
+            feature_map=model.feature_map,
+            costs=self._costs(options),
+        )
 
     def is_right(self, model: "Model") -> "Predicate":
         """The class of the largest score is the label's."""
@@ -228,18 +250,18 @@ class ScoreOfEachClass(Scoring):
 
         return is_right_class(model.theta, model.schema, model.feature_map)
 
-    def batches(
-        self,
-        model: "Model",
-        options: "EvaluationOptions",  # noqa: ARG002  (there are no bins)
-    ) -> tuple["PlannedBatch", ...]:
-        """One batch of all cells."""
+    def batches(self, model: "Model", options: "EvaluationOptions") -> tuple["PlannedBatch", ...]:
+        """One batch of all cells, for costs with shifts of the scores."""
         from dpcore.estimators.oracle import WHOLE  # noqa: PLC0415  (slow to import)
-        from dpcore.evaluation.class_evaluation import class_cells  # noqa: PLC0415  (slow to import)
+        from dpcore.evaluation.class_costs import tried_shifts  # noqa: PLC0415  (slow to import)
+        from dpcore.evaluation.class_evaluation import shifted_cells  # noqa: PLC0415  (slow to import)
         from dpcore.evaluation.evaluation import PlannedBatch  # noqa: PLC0415  (slow to import)
 
-        cells = class_cells(model.theta, model.schema, model.feature_map)
-        return (PlannedBatch(cells, WHOLE, "rows by class and predicted class", is_exact=True),)
+        costs = self._costs(options)
+        shifts = np.zeros((1, len(self.names))) if costs is None else tried_shifts(costs)[1]
+        cells = shifted_cells(model.theta, model.schema, shifts, model.feature_map)
+        with_shifts = f", with {len(shifts)} shifts of the scores" if len(shifts) > 1 else ""
+        return (PlannedBatch(cells, WHOLE, f"rows by class and predicted class{with_shifts}", is_exact=True),)
 
 
 _OF_TYPE: Mapping[str, type[OneScore | ScoreOfEachClass]] = {Label.type: OneScore, Classes.type: ScoreOfEachClass}

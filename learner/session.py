@@ -31,6 +31,7 @@ from learner.decryption import LearnerKey, OpenedTotal, check_cohort, check_fres
 from learner.history import RELEASE_NAME_DIGITS, AskedBefore, asks_the_same
 from learner.planning import Plan, plan_query
 from learner.progress import (
+    CHANGE_AFTER_S,
     Display,
     WouldAccept,
     advice,
@@ -50,13 +51,16 @@ from wire.identity import Certificate
 from wire.query import (
     CLOCK_SKEW_S,
     Feature,
+    Features,
     OpenedQuery,
     Query,
     Retry,
     Stated,
     check_cohort_able,
+    check_schema_held,
     open_features,
     open_query,
+    schema_lacking,
     setting_of,
     too_old,
 )
@@ -142,7 +146,11 @@ class Session:
         roster than the stored one, and ConfigurationError if the roster does not list this learner with its signing
         key.
         """
-        roster = self._state.accept_roster(self._coordinator.fetch_roster(), self.config.federation)
+        return self._accepted(self._coordinator.fetch_roster())
+
+    def _accepted(self, envelope: Envelope) -> Roster:
+        """A roster that the coordinator sent; see `fetch_roster`."""
+        roster = self._state.accept_roster(envelope, self.config.federation)
         self._check_membership(roster)
         return roster
 
@@ -163,10 +171,12 @@ class Session:
         raises, and ConfigurationError if no party of the roster is accepted.
         """
         key = self.key
-        roster = self.fetch_roster()
+        envelope, envelopes, coordinator_features = self._coordinator.fetch_members()
+        roster = self._accepted(envelope)
         roster.check_unexpired(time.time())
         parties = self.selection(roster)
-        stated, coordinator = self._stated_features(roster, parties)
+        statements, coordinator = _statements(envelopes, roster, parties), frozenset(coordinator_features)
+        stated: Stated = {name: None if own is None else frozenset(own.features) for name, own in statements.items()}
         understood = coordinator.intersection(*(own or frozenset() for own in stated.values()))
         is_short = Feature.SHORT_OPENING.value in understood
         plan = plan_query(
@@ -184,6 +194,9 @@ class Session:
         if missing := {*plan.query.features} - coordinator:
             raise WireError(Code.FEATURE_MISSING, f"The coordinator lacks: {', '.join(sorted(missing))}.")
         check_cohort_able(plan.query.features, plan.query.cohort_min, stated)
+        lacking = schema_lacking(plan.query.schema, statements)
+        if not question:
+            check_schema_held(lacking, plan.query.cohort_min, len(stated))
         now = dt.datetime.now(dt.UTC)
         warnings = (
             roster.expiry_warning(now.timestamp()),
@@ -191,6 +204,7 @@ class Session:
             key.expiry_warning(now.timestamp()),
             "" if is_short or key.secret.short_opening is None else _OPENS_SLOWLY,
             parties.warning,
+            *(f"{each} and will refuse: its rows are not in the answer" for each in lacking),
         )
         return replace(plan, not_asked=parties.not_asked, warnings=tuple(filter(None, warnings)))
 
@@ -206,22 +220,6 @@ class Session:
         """The total of the rows that the accepted parties stated, see `rows_of`; 0 for a party that states none."""
         roster = self.fetch_roster()
         return sum(rows or 0 for rows in self.rows_of(self.selection(roster).asked, roster).values())
-
-    def _stated_features(self, roster: Roster, parties: Selection) -> tuple[Stated, frozenset[str]]:
-        """What each party that is asked states of its node, verified; None for a party that states nothing.
-
-        Also what the coordinator states.
-        """
-        envelopes, coordinator = self._coordinator.fetch_features()
-        stated: dict[str, frozenset[str] | None] = {party.name: None for party in parties.asked}
-        for envelope in envelopes:
-            try:
-                statement, member = open_features(envelope, roster)
-            except WireError:
-                continue  # of a key that the roster has replaced
-            if member.name in stated:
-                stated[member.name] = frozenset(statement.features)
-        return stated, frozenset(coordinator)
 
     def would_accept(self, request: Request, timeout_s: float | None = None, *, of_all: bool = True) -> WouldAccept:
         """Ask each party whether it would accept a request, and over how many rows. No party charges or reserves.
@@ -274,9 +272,14 @@ class Session:
 
         Raises WireError(COHORT_TOO_SMALL), and what `would_accept` raises.
         """
-        answered = [query_id for query_id in self.asked() if self.release_directory(query_id).exists()]
-        schemas = {self._query(query_id).schema.digest for query_id in answered}
-        if not schemas or plan.query.schema.digest in schemas:
+        has_answers = False
+        # Newest first: a training asks about one schema, and reading all that was ever asked takes longer each round.
+        for query_id in self._state.newest_queries():
+            if self.release_directory(query_id).exists():
+                has_answers = True
+                if self._query(query_id).schema.digest == plan.query.schema.digest:
+                    return
+        if not has_answers:
             return
         found = self.would_accept(request, of_all=False)
         asked = _asks(plan)
@@ -360,7 +363,7 @@ class Session:
 
     def kind(self, query_id: bytes) -> str:
         """The name of a query's kind, empty if this state directory lacks the query."""
-        return self._query(query_id).kind.name if query_id in self._state.query_ids() else ""
+        return self._query(query_id).kind.name if self._state.has(query_id) else ""
 
     def list(self) -> tuple[QueryStatus, ...]:
         """The status of all queries of this learner that the coordinator still keeps, newest first."""
@@ -372,11 +375,11 @@ class Session:
 
     def parties_of(self, query_id: bytes) -> frozenset[str] | None:
         """The parties that a query asks; None if this state directory lacks it."""
-        return self._query(query_id).binding.parties if query_id in self._state.query_ids() else None
+        return self._query(query_id).binding.parties if self._state.has(query_id) else None
 
     def not_asked(self, query_id: bytes) -> tuple[str, ...]:
         """The parties of the query's roster that it does not ask; none if this state directory lacks the query."""
-        return self._state.find(query_id).not_asked if query_id in self._state.query_ids() else ()
+        return self._state.find(query_id).not_asked if self._state.has(query_id) else ()
 
     def cancel(self, query_id: bytes) -> None:
         """Cancel a query that has no total yet. Charges of parties remain."""
@@ -452,21 +455,33 @@ class Session:
         check_timeout(timeout_s)
         display = self._display if on_status is None else None
         with shown_on(display, label) as show:
-            refresh_s = None if display is None else display.refresh_s
-            return self._followed(query_id, on_status or show, timeout_s, retries, refresh_s or LONG_POLL_S)
+            poll_s = LONG_POLL_S if display is None else display.refresh_s or CHANGE_AFTER_S
+            shown = on_status or show
+            return self._followed(query_id, shown, timeout_s, retries, poll_s, ends_only=on_status is None)
 
     def _followed(
-        self, query_id: bytes, on_status: OnStatus | None, timeout_s: float | None, retries: int, poll_s: float
+        self,
+        query_id: bytes,
+        on_status: OnStatus | None,
+        timeout_s: float | None,
+        retries: int,
+        poll_s: float,
+        *,
+        ends_only: bool,
     ) -> QueryStatus:
-        """See `watch`. poll_s: the longest wait for a change."""
-        expiry_unix_s = self._query(query_id).not_after_unix_s if query_id in self._state.query_ids() else math.inf
+        """See `watch`. poll_s: the longest wait for a change. ends_only: whether no other change has to be shown soon.
+
+        Each change that is told is a call, which keeps the coordinator from the query itself.
+        """
+        expiry_unix_s = self._query(query_id).not_after_unix_s if self._state.has(query_id) else math.inf
         end = None if timeout_s is None else time.monotonic() + timeout_s
         roster = self._state.newest_roster()
         parties = 0 if roster is None else len(open_roster(roster, self._federation_key).parties)
-        polls, last = StatusPolls(self._coordinator, query_id, parties), None
+        polls, last = StatusPolls(self._coordinator, query_id, parties, ends_only=ends_only), None
         while True:
             left_s = poll_s if end is None else max(0.0, min(poll_s, end - time.monotonic()))
-            status = polls.next(left_s)
+            # A display begins with the state as it is.
+            status = polls.next(0.0 if last is None and ends_only and on_status is not None else left_s)
             if on_status is not None and status != last:
                 on_status(status)
             last = status
@@ -474,7 +489,7 @@ class Session:
                 return status
             if status.phase is Phase.FAILED:
                 self._state.note_end(query_id, status.code, status.detail)
-                raise failure(status, self._query(query_id) if query_id in self._state.query_ids() else None)
+                raise failure(status, self._query(query_id) if self._state.has(query_id) else None)
             if status.phase is Phase.LOST:
                 if not retries:
                     raise AttemptLostError(status, self.cost_of_retry(status))
@@ -622,6 +637,19 @@ def check_timeout(timeout_s: float | None) -> None:
     """Raise ConfigurationError if this is not a positive, finite time; None means no limit."""
     if timeout_s is not None and not 0 < timeout_s < math.inf:
         raise ConfigurationError(f"timeout_s is {timeout_s}; give a positive number of seconds, or none")
+
+
+def _statements(envelopes: Iterable[Envelope], roster: Roster, parties: Selection) -> Mapping[str, Features | None]:
+    """What each party that is asked states of its node, verified; None for a party that states nothing."""
+    stated: dict[str, Features | None] = {party.name: None for party in parties.asked}
+    for envelope in envelopes:
+        try:
+            statement, member = open_features(envelope, roster)
+        except WireError:
+            continue  # of a key that the roster has replaced
+        if member.name in stated:
+            stated[member.name] = statement
+    return stated
 
 
 def _asks(plan: Plan) -> int:

@@ -23,7 +23,7 @@ from dpcore.records.feature_map import in_units
 from dpcore.records.features import EventTime, Number, RealFeature, Target, measured, nearest
 from dpcore.records.schema import Schema
 from learner.score_parts import Linear, LinearScore, ScorePart, Source, intercept_of, parts_of
-from learner.uncertainty import half_widths, measurable
+from learner.uncertainty import Limits, half_widths, measurable
 
 if TYPE_CHECKING:
     from learner.model import Model
@@ -72,7 +72,9 @@ class UnitsOfScore:
         if model.schema.bias:
             theta[-1] += self.middle
         covariance = None if model.covariance is None else self.unit**2 * model.covariance
-        return LinearScore(model.schema.label.column, theta, model.schema, model.feature_map, covariance)
+        label = model.schema.label
+        limits = Limits.of(label, is_rate=model.link == "log", unit=self.unit)
+        return LinearScore(label.column, theta, model.schema, model.feature_map, covariance, limits)
 
 
 def units_of(model: "Model") -> UnitsOfScore | None:
@@ -306,7 +308,7 @@ def _of_score(model: LinearScore, units: UnitsOfScore | None = None) -> Shapes:
     if not all(np.isfinite([intercept, *(end for each in found for end in (each.size, each.noise or 0.0))])):
         raise ModelError("the model's weights are too large for its shapes to be computed; train again")
     band = None
-    if model.covariance is not None and measurable(weights[np.newaxis], model.covariance)[0]:
+    if model.covariance is not None and measurable(weights[np.newaxis], model.covariance, model.limits)[0]:
         band = float(half_widths(weights[np.newaxis], model.covariance)[0])
     return Shapes(
         intercept=intercept,
@@ -325,7 +327,7 @@ def band_of(model: Linear, part: ScorePart, x: Matrix) -> list[float | None]:
     if model.covariance is None:
         return [None] * len(x)
     own, basis = model.covariance[np.ix_(part.places, part.places)], part.basis(x)
-    found = zip(half_widths(basis, own).tolist(), measurable(basis, own), strict=True)
+    found = zip(half_widths(basis, own).tolist(), measurable(basis, own, model.limits), strict=True)
     return [width if is_measurable else None for width, is_measurable in found]
 
 

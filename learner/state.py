@@ -12,6 +12,7 @@ queries/ID/ended          why it ended without a total, in JSON, as the coordina
 
 import json
 import re
+import shutil
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from typing import Any
 from dpcore.errors import ConfigurationError
 from radobase.failure import in_words
 from radobase.reading import FileKind, read_bytes, read_json, with_remedy
-from radobase.writing import overwrite_durably, sync_directory, write_durably
+from radobase.writing import overwrite_durably, publish_directory, sync_directory, write_durably
 from wire.binding import OpeningSecret
 from wire.envelopes import KEY_BYTES, Envelope, key_id
 from wire.errors import Code, WireError
@@ -149,17 +150,25 @@ class LearnerState:
         return known
 
     def remember(self, asked: AskedQuery, opening: OpeningSecret) -> None:
-        """Write a query and the secret of its binding to disk. Idempotent."""
+        """Write a query and the secret of its binding to disk, as a whole or not at all. Idempotent."""
         directory = self._directory_of(asked.query_id)
+        if self.has(asked.query_id):
+            return
+        unfinished = directory.with_name(f".{directory.name}.unfinished")
         try:
-            directory.mkdir(exist_ok=True)
-            sync_directory(self._queries)
+            for left in (unfinished, directory):
+                shutil.rmtree(left, ignore_errors=True)
+            unfinished.mkdir()
+            contents = {
+                _ROSTER: asked.roster.to_bytes(),
+                _OPENING: opening.private_bytes,
+                _QUERY: asked.query.to_bytes(),
+            }
+            for name, content in contents.items():
+                overwrite_durably(unfinished / name, content)
+            publish_directory(unfinished, directory)
         except OSError as error:
             raise _unusable(directory, error) from error
-        _write(directory / _ROSTER, asked.roster.to_bytes())
-        _write(directory / _OPENING, opening.private_bytes)
-        # Last: a directory without its query does not count.
-        _write(directory / _QUERY, asked.query.to_bytes())
 
     def opening(self, query_id: bytes) -> OpeningSecret | None:
         """The secret of a query's binding; None if it was erased."""
@@ -185,7 +194,8 @@ class LearnerState:
 
     def mark_sent(self, query_id: bytes) -> None:
         """Record that the coordinator has acknowledged the query."""
-        _write(self._directory_of(query_id) / _SENT, b"")
+        # Not synchronised: if it is lost, the same bytes are sent once more.
+        _write(self._directory_of(query_id) / _SENT, b"", synced=False)
 
     def is_sent(self, query_id: bytes) -> bool:
         """Whether the coordinator has acknowledged the query."""
@@ -229,12 +239,16 @@ class LearnerState:
     def find(self, query_id: bytes) -> AskedQuery:
         """A query of this directory. Raises WireError(QUERY_UNKNOWN) if there is none with this id."""
         directory = self._directory_of(query_id)
-        if not (directory / _QUERY).exists():
+        if not self.has(query_id):
             raise WireError(Code.QUERY_UNKNOWN, f"{self._directory} has no query {query_id.hex()}.")
         asked = AskedQuery(_read(directory / _QUERY), _read(directory / _ROSTER))
         if asked.query_id != query_id:
             raise ConfigurationError(f"{directory}: contains another query; restore the directory from its copy")
         return asked
+
+    def has(self, query_id: bytes) -> bool:
+        """Whether this directory has a query."""
+        return (self._directory_of(query_id) / _QUERY).exists()
 
     def query_ids(self) -> tuple[bytes, ...]:
         """The ids of all queries in this directory, sorted."""
@@ -253,9 +267,9 @@ def _read(path: Path) -> Envelope:
         raise _ENVELOPE.error(path, "damaged") from error
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write(path: Path, content: bytes, *, synced: bool = True) -> None:
     try:
-        write_durably(path, content)
+        write_durably(path, content, synced=synced)
     except OSError as error:
         raise _unusable(path, error) from error
 

@@ -14,6 +14,7 @@ Calibration is post-processing of a release and costs no privacy.
 
 import base64
 import binascii
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
@@ -21,9 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ModelError, ShapeError
-from dpcore.estimators.curvatures import PRIOR_DEVIATION
+from dpcore.estimators.curvatures import PRIOR_DEVIATION, prior_deviation
 from dpcore.estimators.errors_of_weights import MEASURABLE
+from dpcore.records.features import Target
 from dpcore.records.schema import Schema
+from learner.decisions import Shifts, Threshold
 from learner.estimators import OTHER_SCORES
 from learner.scoring import OneScore, ScoreOfEachClass
 from learner.scoring_base import Scoring
@@ -257,6 +260,11 @@ class Scored(Protocol):
         """What is added to scores before they can be log odds."""
         ...
 
+    @property
+    def threshold(self) -> Threshold | Shifts | None:
+        """What was chosen for a cost."""
+        ...
+
 
 def why_no_probability(model: Scored) -> str | None:
     """Why the model has scores and no probabilities, and what to do; None if it has some."""
@@ -268,6 +276,7 @@ def why_no_probability(model: Scored) -> str | None:
     log_odds = model.scoring.log_odds
     if (
         model.log_odds_offset == 0.0
+        and not isinstance(model.threshold, Shifts)
         and model.estimator in log_odds
         and (model.schema.bias or model.estimator != "moments-discriminant")
     ):
@@ -275,6 +284,8 @@ def why_no_probability(model: Scored) -> str | None:
     why = OTHER_SCORES.get(model.estimator, "nothing is known about its scores")
     if model.estimator in log_odds and model.log_odds_offset:
         why = "its score was lowered by a threshold"
+    elif isinstance(model.threshold, Shifts):
+        why = "its scores were raised by shifts for a cost"
     elif model.estimator in log_odds:
         why = "its schema has no bias, so its scores are those of least squares"
     return (
@@ -368,14 +379,42 @@ def half_widths(combinations: NDArray[np.float64], covariance: NDArray[np.float6
     return np.asarray(FACTOR * np.sqrt(np.maximum(variances, 0.0)))
 
 
-def measurable(combinations: NDArray[np.float64], covariance: NDArray[np.float64]) -> NDArray[np.bool_]:
+MOST_HALF_WIDTH = 1.0
+"""Of a stated interval of a coefficient, or of a band of a label without classes, in units of the score: what is wider
+is not measurable. In log odds, or logarithms of rates and hazards, the ends are then a factor of 7.4 apart."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """From where on a combination of weights is not measurable."""
+
+    prior: float = PRIOR_DEVIATION
+    """The standard deviation of a weight before any answer (dpcore.estimators.curvatures)."""
+    widest: float = math.inf
+    """The largest half-width."""
+
+    @classmethod
+    def of(cls, label: Target, *, is_rate: bool, unit: float = 1.0) -> Self:
+        """Of a label without classes. is_rate: whether scores are logarithms of rates. unit: of the weights."""
+        if is_rate:
+            return cls(PRIOR_DEVIATION, MOST_HALF_WIDTH)
+        return cls(unit * prior_deviation(label.coding), unit * MOST_HALF_WIDTH)
+
+
+OF_CLASSES = Limits()
+
+
+def measurable(
+    combinations: NDArray[np.float64], covariance: NDArray[np.float64], limits: Limits = OF_CLASSES
+) -> NDArray[np.bool_]:
     """Which combinations of weights, (n, d), the answers determined: (n,). Of others no interval may be stated.
 
     A weight of which they say nothing keeps the deviation of its prior (dpcore.estimators.errors_of_weights), and the
     interval of a value near 0 would hold by chance.
     """
-    most = FACTOR * MEASURABLE * PRIOR_DEVIATION * np.linalg.norm(combinations, axis=1)
-    return np.asarray(half_widths(combinations, covariance) <= most, dtype=np.bool_)
+    widths = half_widths(combinations, covariance)
+    most = FACTOR * MEASURABLE * limits.prior * np.linalg.norm(combinations, axis=1)
+    return np.asarray((widths <= most) & (widths <= limits.widest), dtype=np.bool_)
 
 
 def covariance_text(covariance: NDArray[np.float64]) -> str:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dpcore.evaluation.count_evaluation import CountEvaluation
     from dpcore.evaluation.evaluation import PlannedBatch
     from dpcore.evaluation.event_evaluation import EventEvaluation
+    from dpcore.evaluation.measured_evaluation import MeasuredEvaluation
     from dpcore.evaluation.options import EvaluationOptions
     from dpcore.predicates.expressions import Predicate
     from learner.model import Errors, Model
@@ -169,27 +170,21 @@ class ScoreOfNumber(ScoreOfValue):
         "prediction = at_minus_one * (at_one / at_minus_one) ** share"
     )
 
-    def check_evaluation(self, options: "EvaluationOptions") -> None:
-        """Moments have no bins, costs or confidence."""
-        from dpcore.declared import declarations, first_changed  # noqa: PLC0415  (needed only here)
-        from dpcore.evaluation.options import EvaluationOptions  # noqa: PLC0415  (slow to import)
-
-        if odd := first_changed(options, [field.name for field in declarations(EvaluationOptions)]):
-            raise ConfigurationError(
-                f"an evaluation of numbers is one query for moments, without bins, costs or confidence: leave {odd} out"
-            )
-
-    def evaluate(self, model: "Model", oracle: Any, options: "EvaluationOptions", *, unseen: bool | None = None) -> Any:
-        """R^2, by one release of moments."""
+    def evaluate(
+        self, model: "Model", oracle: "StatisticOracle", options: "EvaluationOptions", *, unseen: bool | None = None
+    ) -> "MeasuredEvaluation":
+        """R^2, errors, and mean labels by bin of predictions."""
         from dpcore.evaluation.measured_evaluation import evaluate_numbers  # noqa: PLC0415  (slow to import)
 
-        del options, unseen
-        return evaluate_numbers(model.theta, oracle, model.feature_map)
+        return evaluate_numbers(model.theta, oracle, options, unseen=unseen, feature_map=model.feature_map)
 
     def batches(self, model: "Model", options: "EvaluationOptions") -> tuple["PlannedBatch", ...]:
-        """None: it asks for moments."""
-        del model, options
-        return ()
+        """Three."""
+        from dpcore.evaluation.evaluation import PlannedBatch  # noqa: PLC0415  (slow to import)
+        from dpcore.evaluation.measured_evaluation import planned_errors  # noqa: PLC0415  (slow to import)
+
+        found = planned_errors(model.theta, model.schema, options, model.feature_map)
+        return tuple(PlannedBatch(asked, part, what, is_exact=exact) for asked, part, what, exact in found)
 
 
 @dataclass(frozen=True)

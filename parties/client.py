@@ -156,10 +156,15 @@ class CoordinatorClient:
         """See parties.answering.coordinator_calls.CoordinatorCalls."""
         self._call(self._party.SubmitReady, party_service_pb2.SubmitReadyRequest(ready=ready.to_proto()))
 
-    def upload_chunk(self, query_id: bytes, attempt: int, chunk: Chunk) -> None:
+    def upload_chunk(self, query_id: bytes, attempt: int, chunk: Chunk, receipt: Envelope | None = None) -> bool:
         """See parties.answering.coordinator_calls.CoordinatorCalls."""
-        request = party_service_pb2.UploadChunkRequest(query_id=query_id, attempt=attempt, chunk=chunk.to_proto())
-        self._call(self._party.UploadChunk, request, timeout_s=LONGEST_CALL_S)
+        request = party_service_pb2.UploadChunkRequest(
+            query_id=query_id,
+            attempt=attempt,
+            chunk=chunk.to_proto(),
+            receipt=None if receipt is None else receipt.to_proto(),
+        )
+        return bool(self._call(self._party.UploadChunk, request, timeout_s=LONGEST_CALL_S).receipt_taken)
 
     def receipt(self, receipt: Envelope) -> None:
         """See parties.answering.coordinator_calls.CoordinatorCalls."""

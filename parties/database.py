@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError, RadofedError
@@ -303,9 +304,15 @@ class PartyDatabase:
 def _account(connection: sqlite3.Connection) -> tuple[Head, Account]:
     # Many queries have the same bounds, so there are far fewer distinct charges than events.
     rows = connection.execute("SELECT bounds, learner, epoch, count(*) FROM events GROUP BY bounds, learner, epoch")
-    sums = Sums.of_charges({read_charge(*charge): count for *charge, count in rows})
+    sums = _sums_of(tuple(rows))
     head = chain.head(connection)
     return head, Account(sums, chain.trail(connection, head.entries))
+
+
+@lru_cache(maxsize=2)
+def _sums_of(charges: tuple[tuple[str, str, bytes | None, int], ...]) -> Sums:
+    """The sums of charges as the ledger writes them, each with its count. Each head is asked for twice."""
+    return Sums.of_charges({read_charge(*charge): count for *charge, count in charges})
 
 
 def _connect(path: Path, owner: LedgerOwner, *, update: bool, older: bool) -> sqlite3.Connection:

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any, Self
 
@@ -46,7 +46,7 @@ from radobase.watch_server import WatchServer
 from wire.envelopes import SigningKey, load_public_key
 from wire.errors import Code, WireError
 from wire.identity import OwnCertificate
-from wire.query import OWN_FEATURES, Features
+from wire.query import OWN_FEATURES, Features, schemas_stated
 from wire.roster import Role
 from wire.transport import LONG_POLL_S
 
@@ -106,6 +106,8 @@ class PartyNode:
     _was_paused: bool
     _contact_unix_s: float | None
     _is_unknown: bool
+    _is_stated: bool
+    """Whether the coordinator knows what this node can do, and its schemas."""
 
     def __init__(self, config: PartyConfig, *, random_source: RandomSource | None = None) -> None:
         """Load keys, policy, schema, ledger and data. random_source: default: the system's.
@@ -117,6 +119,7 @@ class PartyNode:
         self._pace = PollingPace()
         self._stated_rows = StatedRows(config.name, self._log)
         self._started_unix_s, self._contact_unix_s, self._is_unknown = time.time(), None, False
+        self._is_stated, self._stated_unix_s, self._stating = False, 0, threading.Lock()
         with ExitStack() as opened:
             self._open(opened, random_source or SystemRandom())
             self._opened = opened.pop_all()
@@ -231,6 +234,7 @@ class PartyNode:
         tidy(spools, self._attempts)
         self._history = open_history(config, self._ledger, self._log, self._watch.note)
         opened.callback(self._history.database.close)
+        opened.callback(self._history.database.flush)
         self._pauses = Pauses(self._history.database)
 
     def _made_lifecycle(
@@ -316,6 +320,9 @@ class PartyNode:
                 others=dataset.others,
             )
         )
+        self._is_stated = False
+        with suppress(RadofedError):  # then the next poll states them
+            self._state_features()
         self._compare_rows()
         self._compare_epochs()
 
@@ -420,8 +427,10 @@ class PartyNode:
                 self._follow_certificate()
                 if begun - asked_roster_at > ROSTER_EVERY_S:
                     self._refresh_roster()
-                    self._state_features()
+                    self._is_stated = False
                     asked_roster_at = begun
+                if not self._is_stated:
+                    self._state_features()
                 self._shown.follow_roster()
                 self._guard.look(self._poll_client)
                 wait_s = self._wait_s(time.monotonic() - started)
@@ -501,13 +510,22 @@ class PartyNode:
             self._connected_version = self._own.version
 
     def _state_features(self) -> None:
-        """Send what this node can do. Nothing depends on it here."""
-        config = self._config
-        stated = Features(config.federation, config.name, OWN_FEATURES, program_version(), int(time.time()))
+        """Send what this node can do, and which schemas it answers about. Nothing depends on it here."""
+        with self._stating:
+            # Before the schemas are read: data that come meanwhile are stated again.
+            self._is_stated = True
+            config, party = self._config, self._lifecycle.party
+            # A newer statement replaces an older one, and the clock may stand where it stood.
+            self._stated_unix_s = max(int(time.time()), self._stated_unix_s + 1)
+        held = schemas_stated((party.schema, *(schema for schema, _ in party.others)))
+        stated = Features(config.federation, config.name, OWN_FEATURES, program_version(), self._stated_unix_s, *held)
         try:
             self._poll_client.state_features(stated.sign(self._signing_key))
         except WireError as error:
             self._log.warning("features not stated", code=error.code, detail=error.public_sentence)
+        except RadofedError:
+            self._is_stated = False
+            raise
 
     def _wait_s(self, running_s: float) -> int:
         """How long the coordinator may wait for work."""

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from dpcore.accounting.filters import PrivacyLimit
 from dpcore.accounting.protection import WHOLE
+from dpcore.paillier.mask_graph import MaskGraph, is_complete
 from dpcore.predicates.expressions import PredicateError
 from dpcore.predicates.notation import parse
 from parties.ledger.limits import LedgerLimits
@@ -20,7 +21,7 @@ from wire.query import OpenedQuery, Query
 from wire.roster import KeyFingerprint, Role, Roster
 
 # Within double precision, in which limits are reported.
-_DECIMAL = re.compile(r"\d{1,30}(\.\d{1,30})?([eE][+-]?\d{1,2})?")
+_DECIMAL = re.compile(r"[0-9]{1,30}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,2})?")
 
 
 def _exact(value: Any) -> Fraction:
@@ -243,19 +244,24 @@ class Policy(Configuration):
 
     def count_accepted(self, roster: Roster, own_name: str, names: Iterable[str]) -> int:
         """How many of these parties of the roster this party has accepted, itself included."""
+        return len(self.accepted(roster, own_name, names))
+
+    def accepted(self, roster: Roster, own_name: str, names: Iterable[str]) -> frozenset[str]:
+        """Those of these parties of the roster that this party has accepted, itself included."""
         accepted = set(self.accepted_members)
         members = (roster.find(name, Role.PARTY) for name in set(names))
-        return sum(
-            member is not None and (member.name == own_name or key_id(member.signing_key).hex() in accepted)
+        return frozenset(
+            member.name
             for member in members
+            if member is not None and (member.name == own_name or key_id(member.signing_key).hex() in accepted)
         )
 
 
 def check_query(policy: Policy, opened: OpenedQuery, roster: Roster, own_name: str) -> None:
     """Refuse a query that the policy does not allow, before anything is computed for it.
 
-    Raises WireError(POLICY_LEARNER, POLICY_DESIGN, POLICY_UNPROTECTED, UNIT_REFUSED, POLICY_PURPOSE, POLICY_LIMITS or
-    POLICY_COHORT).
+    Raises WireError(POLICY_LEARNER, POLICY_DESIGN, POLICY_UNPROTECTED, UNIT_REFUSED, POLICY_PURPOSE, POLICY_LIMITS,
+    POLICY_COHORT or MASKS_TOO_FEW).
     """
     query = opened.query
     pinned = {(learner.name, learner.signing_key) for learner in policy.learners}
@@ -286,6 +292,8 @@ def check_query(policy: Policy, opened: OpenedQuery, roster: Roster, own_name: s
         )
     # Later, with a cohort, the others would have to pay for an attempt that this party refuses.
     _check_strangers(policy, query, asked - possible)
+    largest = min(asked, query.max_parties)
+    _check_neighbours(query, largest, min(possible, largest))
 
 
 def _check_limits(limits: PolicyLimits, query: Query) -> None:
@@ -318,6 +326,39 @@ def check_cohort(policy: Policy, roster: Roster, own_name: str, members: Iterabl
     if counted < needed:
         raise WireError(Code.POLICY_COHORT, f"This party accepts {counted} of its members and requires {needed}.")
     _check_strangers(policy, query, len(names) - counted)
+
+
+def check_masks(
+    policy: Policy, roster: Roster, own_name: str, members: Iterable[str], query: Query, digest: bytes
+) -> None:
+    """Refuse a cohort whose masks some of its members can divide. members: names, each once. digest: the cohort's.
+
+    Those who may collude are all members that this party has not accepted, and of the others all but the honest ones
+    that the query counts on. Without them the rest must share masks in one part. Otherwise the sum over some of the
+    honest members could be opened, with their noise alone (dpcore.paillier.mask_graph, claims 1 and 2).
+
+    Raises WireError(MASKS_TOO_FEW).
+    """
+    names = tuple(members)
+    accepted = policy.accepted(roster, own_name, names)
+    leaving = len(accepted) - query.honest_of(len(names))
+    if MaskGraph.of(names, digest, query.mask_neighbours).may_be_divided(accepted, leaving):
+        raise _too_few_masks(query, len(names), len(accepted), leaving)
+
+
+def _check_neighbours(query: Query, members: int, accepted: int) -> None:
+    """Refuse a query whose largest cohort, of so many members, `check_masks` refuses in every order."""
+    leaving = accepted - query.honest_of(members)
+    if not is_complete(members, query.mask_neighbours) and query.mask_neighbours <= leaving:
+        raise _too_few_masks(query, members, accepted, leaving)
+
+
+def _too_few_masks(query: Query, members: int, accepted: int, leaving: int) -> WireError:
+    return WireError(
+        Code.MASKS_TOO_FEW,
+        f"This party accepts {accepted} of {members} members, of which {leaving} may collude. As each shares masks "
+        f"with {query.mask_neighbours} others, these could divide the rest.",
+    )
 
 
 def _check_strangers(policy: Policy, query: Query, strangers: int) -> None:

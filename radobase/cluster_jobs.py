@@ -48,7 +48,7 @@ _ATTEMPTS = 6
 _LONGEST_PAUSE_S = 3.0
 _END_S = 5.0
 _IDLE_S = 1.0
-_ADDRESS = re.compile(r"auto|(\[[0-9A-Fa-f:.]+\]|[^\s\[\]:/]+):\d{1,5}")
+_ADDRESS = re.compile(r"auto|(\[[0-9A-Fa-f:.]+\]|[^\s\[\]:/]+):[0-9]{1,5}")
 
 
 # The names in a pickled NumPy array, in pickle's protocols up to 4 and in 5.

@@ -93,7 +93,7 @@ def _is_table(kind: Any) -> bool:
 # Network addresses in configuration files.
 
 
-_TARGET = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s\[\]:/]+):(?P<port>\d{1,5})")
+_TARGET = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s\[\]:/]+):(?P<port>[0-9]{1,5})")
 
 
 def split_target(target: str) -> tuple[str, int]:

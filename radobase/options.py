@@ -157,7 +157,7 @@ def named_edges(text: str) -> tuple[str, list["Limit"]]:
         if not equals or not name:
             raise ValueError(text)
         if ":" not in value:
-            return name, [edge if Day.of(edge) is not None else float(edge) for edge in value.split(",")]
+            return name, [edge if Day.of(edge) is not None else _edge(edge) for edge in value.split(",")]
         lower, upper, cells = value.split(":")
         first, last, count = Day.of(lower), Day.of(upper), whole_number(cells)
         if not 1 <= count <= _MOST_CELLS:
@@ -165,7 +165,17 @@ def named_edges(text: str) -> tuple[str, list["Limit"]]:
         if first is not None and last is not None:
             days = last.number - first.number
             return name, [str(Day(first.number + round(days * at / count))) for at in range(count + 1)]
-        low, high = float(lower), float(upper)
+        low, high = _edge(lower), _edge(upper)
         return name, [*(low + (high - low) * at / count for at in range(count)), high]
     except ValueError as error:
         raise ConfigurationError(f"--edges {text!r}: write NAME=E1,E2,... or NAME=FROM:TO:CELLS") from error
+
+
+def _edge(text: str) -> float:
+    """A number between commas or colons. Raises ValueError for anything else."""
+    from dpcore.errors import ConfigurationError
+
+    try:
+        return decimal_number(text.strip())
+    except ConfigurationError as error:
+        raise ValueError(text) from error

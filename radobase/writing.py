@@ -70,16 +70,19 @@ def create_durably(path: Path, content: bytes) -> None:
 def overwrite_durably(path: Path, content: bytes) -> None:
     """Overwrite a file in place, or create one that only its owner may read. On disk on return, but not atomic.
 
-    Keeps the disk blocks of the old content, which `reserve_durably` may have allocated. Raises OSError.
+    Keeps the disk blocks of the old content, which `reserve` may have allocated. Raises OSError.
     """
     with _opened(path) as descriptor:
         _write_whole(descriptor, content)
         os.ftruncate(descriptor, len(content))
 
 
-def reserve_durably(path: Path, size_bytes: int) -> None:
-    """Allocate disk space for `overwrite_durably`: a file of this size that only its owner may read. Raises OSError."""
-    with _opened(path) as descriptor:
+def reserve(path: Path, size_bytes: int) -> None:
+    """Allocate disk space for `overwrite_durably`: a file of this size that only its owner may read. Raises OSError.
+
+    A power failure may free it again: it holds nothing.
+    """
+    with _opened(path, synced=False) as descriptor:
         _allocate(descriptor, size_bytes)
 
 

@@ -142,6 +142,33 @@ class SurvivalOptions(InquiryOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LevelsOptions(InquiryOptions):
+    """The options of `rado learner levels`."""
+
+    inquiry: ClassVar[str] = "levels"
+    columns: Annotated[
+        tuple[str, ...], Option("The label's column or a category. Default: the label.", argument=True)
+    ] = ()
+    at_least: Annotated[
+        int, Option("List levels of so many rows.", default="what the noise on no count exceeds", at_least=0)
+    ] = 0
+    extend: Annotated[
+        tuple[str, ...],
+        Option("What may follow a level: prints the label of a next question, with longer candidates; repeatable."),
+    ] = ()
+    output: Annotated[Path | None, Option("Write the piece of a schema to this file.")] = None
+
+    def asked(self) -> "Inquiry":
+        """See `InquiryOptions`."""
+        from dpcore.evaluation.descriptive.levels import Levels
+
+        if len(self.columns) > 1:
+            raise ConfigurationError(f"{len(self.columns)} columns: give one, or none for the label")
+        column = self.columns[0] if self.columns else None
+        return Levels(column=column, at_least=self.at_least, extend=self.extend, confidence=self.confidence)
+
+
+@dataclass(frozen=True, kw_only=True)
 class CorrelateOptions(InquiryOptions):
     """The options of `rado learner correlate`."""
 

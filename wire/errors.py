@@ -63,6 +63,7 @@ class Code(StrEnum):
     POLICY_DESIGN = "POLICY_DESIGN"
     POLICY_UNPROTECTED = "POLICY_UNPROTECTED"
     POLICY_COHORT = "POLICY_COHORT"
+    MASKS_TOO_FEW = "MASKS_TOO_FEW"
     POLICY_LIMITS = "POLICY_LIMITS"
     POLICY_PURPOSE = "POLICY_PURPOSE"
     PERSON_REFUSED = "PERSON_REFUSED"
@@ -299,6 +300,12 @@ CATALOGUE: dict[Code, Entry] = {
         "Raise cohort_min if the party accepts so many members of the roster; otherwise its data officer accepts more "
         "of them, or lowers smallest_cohort and assumed_colluders. If some parties have not accepted all others, raise "
         "colluders, or ask with --cohort-noise smallest.",
+        6,
+    ),
+    Code.MASKS_TOO_FEW: Entry(
+        _S.PERMISSION_DENIED,
+        "Too few members of the cohort share masks with one another.",
+        "Ask with more --mask-neighbours, or with --mask-neighbours complete, or raise cohort_min.",
         6,
     ),
     Code.POLICY_LIMITS: Entry(

@@ -65,6 +65,11 @@ ALLOWED_ROLES: dict[str, frozenset[Role]] = {
 }
 
 
+def calls_of(method: str) -> str:
+    """The name of the count of a method's calls, once their callers were admitted."""
+    return f"calls of {method}"
+
+
 _caller: ContextVar[Member] = ContextVar("caller")
 
 
@@ -183,7 +188,9 @@ class Gate(grpc.aio.ServerInterceptor):
         counts: Counts | None = None,
         on_connection: Callable[[str, str], None] = lambda _, __: None,
     ) -> None:
-        """on_seen: called at the beginning and at the end of a member's call. counts: of the bytes of all messages.
+        """on_seen: called at the beginning and at the end of a member's call.
+
+        counts: of the bytes of all messages, and of the calls of each method.
 
         on_connection: gets the address, in gRPC's form, and the rado:// name of each call of a member; it may raise
         WireError to refuse the call.
@@ -258,6 +265,7 @@ class Gate(grpc.aio.ServerInterceptor):
         call.use.calls += 1
         self._calls.add(call)
         self._on_seen(call.member)
+        self._counts.add(calls_of(call.method))
         _caller.set(call.member)
 
     def _end(self, call: _Call) -> None:

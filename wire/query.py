@@ -1,7 +1,7 @@
 """Queries of a learner, and the features that a node needs for them. Every receiver checks them with one function."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -22,10 +22,11 @@ from dpcore.records.held_back import HeldBack
 from dpcore.records.persons import Persons
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
+from dpcore.records.shared_schema import MOST_LABELS
 from rado.v1 import query_pb2, roster_pb2
 from wire.binding import Binding
 from wire.codec import Travels, Wire, codec, parse
-from wire.envelopes import Envelope, MessageType, Signable
+from wire.envelopes import KEY_BYTES, Envelope, MessageType, Signable
 from wire.errors import Code, WireError
 from wire.query_kinds import (
     KIND_FIELDS,
@@ -37,7 +38,7 @@ from wire.query_kinds import (
     write_kind,
 )
 from wire.query_kinds import AnyKind as QueryKind
-from wire.request_fields import EPOCH_RULE, PURPOSE_RULE, is_epoch, is_purpose
+from wire.request_fields import EPOCH_RULE, FEWEST_NEIGHBOURS, PURPOSE_RULE, is_epoch, is_purpose
 from wire.roster import Member, Role, Roster, open_from, open_from_party
 from wire.statements import ciphertexts_per_chunk
 
@@ -49,6 +50,8 @@ from wire.statements import ciphertexts_per_chunk
 
 
 MAX_FEATURES = 64
+MAX_SCHEMAS = 2 * MOST_LABELS
+"""That a node states: each label with and without a weight."""
 BASE_VERSION = "0.3.0"
 _NAME = re.compile(r"[a-z0-9-]{1,63}")
 
@@ -74,6 +77,8 @@ class Feature(StrEnum):
     """Persons are the unit of privacy (dpcore.records.persons)."""
     CLASS_WEIGHTS = "class-weights"
     """A gradient weighs the classes of the label (dpcore.queries.gradient)."""
+    MASK_GRAPH = "mask-graph"
+    """Members share masks with some others, not with all (dpcore.paillier.mask_graph)."""
     SHORT_OPENING = "short-opening"
     """The Paillier key has a subgroup that obfuscators are drawn from (dpcore.paillier.subgroup)."""
 
@@ -103,7 +108,7 @@ def check_features(names: Iterable[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Features(Signable[roster_pb2.Features]):
-    """What a party's node can do. version: of its program, for people."""
+    """What a party's node can do, and which schemas it answers about. version: of its program, for people."""
 
     KIND: ClassVar[MessageType] = MessageType.FEATURES
     federation: str
@@ -111,11 +116,26 @@ class Features(Signable[roster_pb2.Features]):
     features: tuple[str, ...]
     version: str
     signed_at_unix_s: int
+    schemas: tuple[bytes, ...] = ()
+    """Digests, ascending; none if it states none."""
+    columns: tuple[bytes, ...] = ()
+    """`Schema.columns_digest` of these, ascending."""
 
     def __post_init__(self) -> None:
         check_features(self.features)
+        for digests in (self.schemas, self.columns):
+            well_formed = all(len(digest) == KEY_BYTES for digest in digests)
+            if len(digests) > MAX_SCHEMAS or list(digests) != sorted(set(digests)) or not well_formed:
+                raise WireError(Code.MESSAGE_MALFORMED, "A list of schemas is not well formed.")
         if len(self.version) > 64 or not self.version.isprintable():
             raise WireError(Code.MESSAGE_MALFORMED, "A version has at most 64 printable characters.")
+
+
+def schemas_stated(schemas: Iterable[Schema]) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+    """`schemas` and `columns` of `Features` for a node with these schemas; it also answers without their weight."""
+    answered = [each for own in schemas for each in (own, own.unweighted)]
+    digests, columns = {each.digest for each in answered}, {each.columns_digest for each in answered}
+    return tuple(sorted(digests)), tuple(sorted(columns))
 
 
 def open_features(envelope: Envelope, roster: Roster) -> tuple[Features, Member]:
@@ -152,6 +172,28 @@ def check_cohort_able(features: Iterable[str], cohort_min: int, stated: Stated) 
     if len(stated) - len(lacking) < cohort_min:
         who = "; ".join(f"{name} lacks {', '.join(missing)}" for name, missing in lacking.items())
         raise WireError(Code.FEATURE_MISSING, f"A cohort needs {cohort_min} parties, and {who}: upgrade their nodes.")
+
+
+def schema_lacking(schema: Schema, stated: Mapping[str, Features | None]) -> tuple[str, ...]:
+    """A clause for each party that states that it does not answer about a schema: that it lacks the label, or other.
+
+    stated: by party that is asked. One that states no schemas says nothing about them.
+    """
+    found = []
+    for name, own in stated.items():
+        if own is not None and own.schemas and schema.digest not in own.schemas:
+            has_the_rest = schema.columns_digest in own.columns
+            what = f"has no such label of column {schema.label.column!r}" if has_the_rest else "has another schema"
+            found.append(f"{name} {what}")
+    return tuple(found)
+
+
+def check_schema_held(lacking: Sequence[str], cohort_min: int, asked: int) -> None:
+    """Raise WireError(SCHEMA_MISMATCH) if so many of the asked parties lack a schema that no cohort can form."""
+    if lacking and asked - len(lacking) < cohort_min:
+        raise WireError(
+            Code.SCHEMA_MISMATCH, f"A cohort needs {cohort_min} parties, and {'; '.join(lacking)}. Nothing was sent."
+        )
 
 
 CLOCK_SKEW_S = 300
@@ -254,6 +296,8 @@ class Query(Wire[query_pb2.Query]):
     """That persons are the unit of privacy; None for records."""
     noise_of_cohort: bool = False
     """Whether the noise is that of the cohort that answers; otherwise every share is for the smallest one."""
+    mask_neighbours: int = 0
+    """With how many others each member of a cohort shares masks; 0 for all others."""
 
     def __post_init__(self) -> None:
         checks = {
@@ -274,6 +318,9 @@ class Query(Wire[query_pb2.Query]):
             "its predicates are about its feature map": self.kind.is_about(self.feature_map),
             "noise_of_cohort has its feature": self.noise_of_cohort == (Feature.COHORT_NOISE in self.features),
             "its kind's noise follows its cohorts": self.kind.cohorts == self._followed(),
+            "mask_neighbours has its feature": (self.mask_neighbours > 0) == (Feature.MASK_GRAPH in self.features),
+            f"mask_neighbours is even, from {FEWEST_NEIGHBOURS} to {MAX_PARTIES}, or 0": self.mask_neighbours == 0
+            or (FEWEST_NEIGHBOURS <= self.mask_neighbours <= MAX_PARTIES and self.mask_neighbours % 2 == 0),
             "products_of_each_class has its feature": (
                 has_class_products(self.kind) == (Feature.CLASS_PRODUCTS in self.features)
             ),
@@ -397,7 +444,17 @@ class Query(Wire[query_pb2.Query]):
     @classmethod
     def from_bytes(cls, payload: bytes) -> "Query":
         """The query that was signed. Raises WireError."""
-        return cls.from_proto(_parsed(payload))
+        return _read_again(payload) if len(payload) <= _READ_AGAIN_BYTES else cls.from_proto(_parsed(payload))
+
+
+_READ_AGAIN_BYTES = 1 << 16
+"""A longer query is read anew each time, so that what is kept is small whoever sends it."""
+
+
+@lru_cache(maxsize=8)
+def _read_again(payload: bytes) -> Query:
+    """A query that was read lately: each node reads the query of a round several times."""
+    return Query.from_proto(_parsed(payload))
 
 
 def _parsed(payload: bytes) -> query_pb2.Query:

@@ -19,11 +19,13 @@ from dpcore.predicates.expressions import (
     CountGain,
     CountShare,
     Equals,
+    ErrorSort,
     Flag,
     FormCoordinates,
     LabelAbove,
     LabelAtLeast,
     LabelClass,
+    LabelError,
     LabelExposure,
     LabelIs,
     LabelShare,
@@ -110,6 +112,14 @@ def _invalid(detail: str) -> WireError:
 _WITHOUT_FIELDS = {LabelShare: "label_share", LabelSquare: "label_square", LabelExposure: "label_exposure"}
 
 
+_ERROR_SORTS: dict[ErrorSort, query_pb2.ErrorSort.ValueType] = {
+    "over": query_pb2.ERROR_SORT_OVER,
+    "under": query_pb2.ERROR_SORT_UNDER,
+    "square": query_pb2.ERROR_SORT_SQUARE,
+    "beyond": query_pb2.ERROR_SORT_BEYOND,
+}
+
+
 class _Writer:
     def __init__(self, coordinates: FormCoordinates, message: query_pb2.StatisticQuery) -> None:
         self._message, self._places = message, dict[Predicate, int]()
@@ -119,7 +129,7 @@ class _Writer:
         self._values = {
             feature.name: {value: place for place, value in enumerate(feature.values)} for feature in schema.categories
         }
-        self._classes = schema.label.values if isinstance(schema.label, Classes) else ()
+        self._classes = schema.label.places if isinstance(schema.label, Classes) else {}
 
     def place(self, predicate: Predicate) -> int:
         """The index of a predicate in the table. Adds it if it is not there."""
@@ -168,7 +178,7 @@ class _Writer:
             case LabelIs(positive):
                 node.label_is_positive = positive
             case LabelClass(value):
-                node.label_class = self._classes.index(value)
+                node.label_class = self._classes[value]
             case LabelAtLeast(bound):
                 node.label_at_least.CopyFrom(rational_to_proto(bound))
             case LabelAbove(bound):
@@ -185,6 +195,11 @@ class _Writer:
                 node.count_deviance.most = predicate.most
             case CountShare(most=most):
                 node.count_share.most = most
+            case LabelError(form=form, scale=scale, reach=reach, sort=sort):
+                self._form(form, node.label_error.form)
+                node.label_error.scale = scale
+                node.label_error.reach.CopyFrom(rational_to_proto(reach))
+                node.label_error.sort = _ERROR_SORTS[sort]
             case LabelShare():
                 getattr(node, _WITHOUT_FIELDS[type(predicate)]).SetInParent()
             case _:
@@ -221,6 +236,7 @@ class _Reader:
                 node.count_deviance.most, rational_from_proto(node.count_deviance.centre)
             ),
             "count_share": lambda node: CountShare(node.count_share.most),
+            "label_error": lambda node: self._error(node.label_error),
             "flag": lambda node: Flag(self._feature(node.flag)),
             "equals": lambda node: self._equals(node.equals),
             "at_least": lambda node: AtLeast(*self._real(node.at_least)),
@@ -280,6 +296,12 @@ class _Reader:
             raise _invalid("A gain of a count has no form.")
         centre, reach = rational_from_proto(gain.centre), rational_from_proto(gain.reach)
         return CountGain(gain.most, centre, self._form(gain.form), gain.scale, reach, gain.is_loss)
+
+    def _error(self, error: query_pb2.LabelError) -> LabelError:
+        sorts = {value: name for name, value in _ERROR_SORTS.items()}
+        if not error.HasField("form") or error.sort not in sorts:
+            raise _invalid("An error of the label has no form, or is of an unknown sort.")
+        return LabelError(self._form(error.form), error.scale, rational_from_proto(error.reach), sorts[error.sort])
 
     def _form(self, form: query_pb2.AffineForm) -> Affine:
         places, names = list(form.coordinates), self._coordinates

@@ -19,6 +19,7 @@ from dpcore.predicates.expressions import (
     Equals,
     Flag,
     FormCoordinates,
+    LabelError,
     LabelExposure,
     NonNegative,
     Not,
@@ -168,7 +169,7 @@ def columns(
         waiting += node.children()
         if isinstance(node, Flag | Equals | AtLeast | Above):
             found.add(own[node.feature])
-        elif isinstance(node, NonNegative | Clipped | CountGain):
+        elif isinstance(node, NonNegative | Clipped | CountGain | LabelError):
             found.update(*(coordinates.columns(name) for name, _ in node.form.weights))
         if isinstance(node, LabelExposure | CountDeviance):
             found.update(schema.label.columns)
@@ -204,6 +205,7 @@ _MEANINGS = {
     "features": "parts of the protocol that it uses",
     "epoch": "of the rows that it is about; no other rows count, and each epoch has its own budget",
     "noise_of_cohort": "the noise is that of the cohort that answers; 0: of the smallest one",
+    "mask_neighbours": "each party of a cohort shares masks with so many others; 0: with all others",
     "purpose": "what the learner says that the answer is for; nothing checks it",
     "quorum_wait_s": "wait for further parties once there are enough; 0 for the whole phase",
 }

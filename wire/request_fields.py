@@ -106,6 +106,15 @@ CLASS_WEIGHT = Option(
     "newton, additive: how many times a record of a class counts, such as positive=5; several with commas. balanced: "
     "all classes count as much, by the counts of the training's first answer."
 )
+FEWEST_NEIGHBOURS = 20
+"""Others with whom a party shares masks, if not with all: fewer would save little."""
+LARGEST_COMPLETE = 40
+"""Of so many parties every two share masks, unless another number is asked for."""
+MASK_NEIGHBOURS = Option(
+    f"With how many others each party shares masks, an even number from {FEWEST_NEIGHBOURS} on; complete: with all.",
+    default=f"complete for up to {LARGEST_COMPLETE} parties; of more as many as the number that may collude requires, "
+    f"at least {FEWEST_NEIGHBOURS}",
+)
 LOCAL = Option(
     "Each party flips its records' answers at random before it sums them: it needs to trust no other party, and the "
     "error grows with the root of the rows."
@@ -154,6 +163,23 @@ class UnitFields(Declared):
         return "person" if self.unit == "person" else "row"
 
 
+_NEIGHBOURS = re.compile(r"[0-9]{1,4}[02468]")
+
+
+def mask_neighbours(given: str | int | None) -> int | None:
+    """The number that is asked for; 0 for all others, None for the default. Raises ConfigurationError."""
+    if given is None:
+        return None
+    if given == "complete":
+        return 0
+    text = str(given)
+    if not _NEIGHBOURS.fullmatch(text) or int(text) < FEWEST_NEIGHBOURS:
+        raise ConfigurationError(
+            f"mask_neighbours {given!r}: give an even number, at least {FEWEST_NEIGHBOURS}, or complete"
+        )
+    return int(text)
+
+
 @dataclass(frozen=True, kw_only=True)
 class AskedTerms(UnitFields):
     """What holds for each query of a command that asks parties."""
@@ -191,6 +217,7 @@ class AskedTerms(UnitFields):
             "fewest parties, also if more answer."
         ),
     ] = "answering"
+    mask_neighbours: Annotated[str | None, MASK_NEIGHBOURS] = None
     max_rows: Annotated[
         int | None,
         Option(
@@ -218,6 +245,7 @@ class AskedTerms(UnitFields):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        mask_neighbours(self.mask_neighbours)
         if self.epoch is not None and (self.persons_may_repeat or 1) > 1:
             raise ConfigurationError(
                 "a person may be in another epoch at each party: ask about all epochs, or leave persons_may_repeat out"

@@ -156,7 +156,12 @@ class Roster(Signable[roster_pb2.Roster]):
 
     def find_certificate(self, san: str) -> Member | None:
         """The member whose certificate carries this name, or None."""
-        return next((m for m in self.members if m.certificate_san == san), None)
+        return self._by_certificate.get(san)
+
+    # Looked up at every call of every member.
+    @cached_property
+    def _by_certificate(self) -> dict[str, Member]:
+        return {m.certificate_san: m for m in self.members}
 
 
 def open_roster(envelope: Envelope, federation_key: bytes, *, at_least_version: int = 0) -> Roster:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, ClassVar, TypeVar
 
 from dpcore.paillier.masks import is_low_order
@@ -142,7 +143,8 @@ class Cohort(Wire[cohort_pb2.Cohort]):
     def __post_init__(self) -> None:
         _check_attempt(self.query_id, self.attempt)
 
-    @property
+    # Every receipt is compared with it, and it is as long as the cohort.
+    @cached_property
     def digest(self) -> bytes:
         """SHA-256 that binds query, attempt, members, row counts and mask keys."""
         return sha256(

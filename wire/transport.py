@@ -49,6 +49,8 @@ CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.http2.max_pings_without_data", 0),
     # gRPC's default is two minutes: a member could come back that long after its coordinator.
     ("grpc.max_reconnect_backoff_ms", 10_000),
+    # gRPC looks a name up again after half a minute by default: the coordinator may have another address before.
+    ("grpc.dns_min_time_between_resolutions_ms", 5_000),
     # Our own retries have full jitter and know which codes are final.
     ("grpc.enable_retries", 0),
 ]

@@ -18,8 +18,8 @@ CAUSES = "## Why it happens\n"
 REFUSALS = frozenset(
     {
         *(error for error in Code if error.value.startswith("POLICY_")),
+        Code.MASKS_TOO_FEW,
         Code.BUDGET_EXCEEDED,
-        Code.SCHEMA_MISMATCH,
         Code.PLAN_INFEASIBLE,
         Code.EPOCH_EMPTY,
         Code.EPOCH_CHANGED,

@@ -32,8 +32,8 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
     "AdmissionFile": {"admission": "federation_key admission"},
     "SubmitQueryRequest": {"query": "query"},
     "SubmitQueryResponse": {"name": "query_id"},
-    "WatchQueryRequest": {"request": "query_id cursor wait_s"},
-    "WatchQueryResponse": {"status": "status", "work": "cursor"},
+    "WatchQueryRequest": {"request": "query_id cursor wait_s ends_only"},
+    "WatchQueryResponse": {"status": "status", "work": "cursor", "total": "total first_chunk"},
     "ListQueriesRequest": {},
     "ListQueriesResponse": {"status": "queries"},
     "CancelQueryRequest": {"cancel": "cancel"},
@@ -47,7 +47,7 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
     "FetchRosterRequest": {},
     "FetchRosterResponse": {"roster": "roster", "clock": "server_time_unix_ms"},
     "FetchFeaturesRequest": {},
-    "FetchFeaturesResponse": {"features": "parties coordinator"},
+    "FetchFeaturesResponse": {"features": "parties coordinator", "roster": "roster"},
     "FetchAdmissionRequest": {},
     "FetchAdmissionResponse": {"admission": "admission"},
     "FetchWorkRequest": {"request": "cursor wait_s"},
@@ -70,8 +70,8 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
     "SubmitAnswerResponse": {},
     "SubmitReadyRequest": {"answer": "ready"},
     "SubmitReadyResponse": {},
-    "UploadChunkRequest": {"upload": "query_id attempt chunk"},
-    "UploadChunkResponse": {},
+    "UploadChunkRequest": {"upload": "query_id attempt chunk", "receipt": "receipt"},
+    "UploadChunkResponse": {"work": "receipt_taken"},
     "SubmitReceiptRequest": {"receipt": "receipt"},
     "SubmitReceiptResponse": {},
     "Rational": {"query": "numerator denominator"},
@@ -95,11 +95,12 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
     "CountShare": {"query": "most"},
     "CountGain": {"query": "form scale centre reach is_loss most"},
     "CountDeviance": {"query": "centre most"},
+    "LabelError": {"query": "form scale reach sort"},
     "Operands": {"query": "places"},
     "PredicateNode": {
         "query": "constant label_is_positive label_class flag equals at_least above non_negative clipped complement "
         "all_of any_of label_at_least label_above label_share label_exposure count_gain count_deviance count_share "
-        "label_square"
+        "label_square label_error"
     },
     "LaplaceShare": {"query": "scale shares"},
     "LocalResponse": {"query": "epsilon"},
@@ -118,7 +119,8 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
         "query": "federation learner nonce roster_version schema schema_digest rados moments statistic gradient "
         "encoding paillier_key delta max_rows max_parties cohort_min honest_parties created_at_unix_s "
         "not_after_unix_s answer_within_s prepare_within_s upload_within_s max_attempts features binding "
-        "quorum_wait_s held_back feature_map purpose epoch noise_of_cohort persons",
+        "quorum_wait_s held_back feature_map purpose epoch noise_of_cohort persons "
+        "mask_neighbours",
     },
     "Retry": {"attempt": "query_id learner attempt"},
     "Cancel": {"cancel": "query_id learner"},

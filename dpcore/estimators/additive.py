@@ -115,8 +115,12 @@ class PrivateAdditive(LinearClassifier):
     - pairs None means none, and True all of them, if they fit: signs choose pairs of two classes only.
     - increasing and decreasing are refused: a class whose score rises may become less likely, as others' rise more.
 
-    Of a number, a count or a time scores are as of `PrivateNewton` and `ProportionalHazards`, covariance_ is None, and
-    `rounds` is at least 4 for a time or an exposure, which take a query more. A time has `log_hazards_` (J,), too.
+    Of a number, a count or a time scores are as of `PrivateNewton` and `ProportionalHazards`, and `rounds` is at
+    least 4 for a time or an exposure, which take a query more.
+
+    Their covariance_ is of the errors from a fit of the same
+    terms without noise, clipping and shrinkage; of a time it needs a bias, whose place is that of the baseline's level.
+    A time has `log_hazards_` (J,), too. `sampling_` is None, but for a straight model.
     """
 
     several_classes: ClassVar[bool] = True
@@ -185,6 +189,7 @@ class PrivateAdditive(LinearClassifier):
         straight.set_params(rounds=min(self.rounds, straight.rounds)).fit_queries(oracle)
         self.feature_map_: FeatureMap | None = None
         self.covariance_: Matrix | None = getattr(straight, "covariance_", None)
+        self.sampling_: Matrix | None = getattr(straight, "sampling_", None)
         self.groups_: dict[str, float] = {}
         self.directions_: list[int] = []
         self.pairs_: list[str] = []
@@ -228,7 +233,7 @@ class PrivateAdditive(LinearClassifier):
         self.warning_ = "; ".join(notes) or None
         self.groups_, self.directions_ = rounds.groups, rounds.asked
         self.rounds_done_ = before + len(rounds.asked)
-        self.covariance_ = covariance()
+        self.covariance_, self.sampling_ = covariance(), None
         if oracle.schema.label.classes:
             self._keep_classes(rounds.theta)
         else:

@@ -11,22 +11,25 @@ sampling variance counts too.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Protocol, cast
 
 import numpy as np
 
+from dpcore.estimators.additive_products import products_of_terms
 from dpcore.estimators.additive_rounds import GradientRounds, KeptDirections, Loss, Prior, shrunk_first
 from dpcore.estimators.additive_terms import AdditiveTerms, Directions
 from dpcore.estimators.class_additive import ClassRounds
 from dpcore.estimators.class_weights import Given, Weighing, weigh
-from dpcore.estimators.errors_of_weights import Released
+from dpcore.estimators.column_covariances import ColumnCovariances
+from dpcore.estimators.curvatures import Curvatures, OfCounts, OfHazards, OfNumbers
+from dpcore.estimators.errors_of_weights import Answer, Released
 from dpcore.estimators.hazards import Baseline, EventTimeOracle, constant_direction, first_step
 from dpcore.estimators.number_newton import CURVATURE_OF_COUNTS, LONGEST_STEP_OF_COUNTS, WIDEST, CountMoments
 from dpcore.estimators.oracle import ClassOracle, GradientEstimate, NumberOracle, Oracle
 from dpcore.estimators.private_newton import CURVATURE, sampling_of
-from dpcore.estimators.whitened_rounds import LONGEST_STEP, Whitening, clip_of
+from dpcore.estimators.whitened_rounds import LONGEST_STEP, Whitening, clip_of, wider_clip
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.rados.distribution import NumberMoments
 from dpcore.records.clipping import Basis
@@ -152,7 +155,9 @@ class NumberRounds(GradientRounds):
         self._moments = moments = oracle.number_moments(
             part=settings.part, norm_bound=norm_of(terms), feature_map=feature_map
         )
-        self._counts = CountMoments(moments, label) if isinstance(label, Count) else None
+        self._counts: CountMoments | None = None
+        if isinstance(label, Count):
+            self._counts = CountMoments(moments, ColumnCovariances.as_released(moments), label)
         whitening = Whitening.cleaned(moments, settings.shrinkage_or(SHRINKAGE))
         theta, variance = _least_squares(moments, terms, whitening.basis.matrix)
         residual = float(np.sqrt(variance))
@@ -172,11 +177,28 @@ class NumberRounds(GradientRounds):
         first = np.asarray(np.linalg.solve(whitening.basis.matrix.T, theta), dtype=np.float64)
         super().__init__(loss, terms, whitening, settings.directions, first)
         self._intercept = 0.0
+        products = products_of_terms(terms, moments, oracle.schema)
+        self._released = Released(oracle.schema, moments, whitening.basis.matrix, 0.0, feature_map, products=products)
+        self._variance = variance
+
+    def errors(self) -> Matrix | None:
+        """The covariance (d, d); that of the corrected intercept counts all of the correction."""
+        uncorrected = super().theta
+        clip, counts = float(clip_of(self._loss.clip, self._whitening.size)), self._counts
+        loss: Curvatures = OfNumbers(clip, self._variance)
+        if counts is not None:
+            loss = OfCounts(clip, counts.mean, counts.dispersion(self._variance))
+        found = self.covariance(replace(self._released, clip=clip, loss=loss), uncorrected)
+        if found is not None:
+            found[-1, -1] += (self.theta[-1] - uncorrected[-1]) ** 2
+        return found
 
     def ask(self, part: Fraction, left: int) -> None:
         """See `GradientRounds`. Of counts with an exposure the last gradient, whose clip is wide, corrects them."""
         if self._counts is None or not self._counts.has_exposure:
             super().ask(part, left)
+            if len(self.asked) == 1:
+                self._widen(left)
         elif left:
             super().ask(part, left - 1)
         else:
@@ -185,6 +207,12 @@ class NumberRounds(GradientRounds):
             answer = self._loss.gradient(self.phi, clip, part, whitening.basis)
             self._intercept = float(self._counts.corrected_by(answer, theta, whitening.basis.matrix)[-1] - theta[-1])
             self.asked.append(len(theta))
+
+    def _widen(self, left: int) -> None:
+        """Clip less from now on if the noise of all answers is below the sampling error: that moves weights less."""
+        noise = self._seen[-1].noise / float(np.sqrt(1.0 + left))
+        wider = wider_clip(float(np.sqrt(self._loss.sampling)), noise)
+        self._loss = replace(self._loss, clip=self._loss.clip * float(wider))
 
     @property
     def theta(self) -> Vector:
@@ -250,7 +278,33 @@ class HazardRounds(GradientRounds):
             of_baseline=baseline.curvatures,
         )
         super().__init__(loss, terms, whitening, settings.directions, first, kept=kept, baseline=baseline.start)
-        self._bias = oracle.schema.bias
+        self._bias, self._of_intervals = oracle.schema.bias, baseline
+        self._constant = constant_direction(whitening.basis)
+        clip = float(clip_of(loss.clip, whitening.size_along(kept.axes)))
+        products = products_of_terms(terms, moments, oracle.schema)
+        self._released = Released(oracle.schema, moments, self._with_level, clip, feature_map, products=products)
+
+    def errors(self) -> Matrix | None:
+        """The covariance (d, d), of the baseline's level in place of the bias; None without a bias or an answer."""
+        if not self._bias:
+            return None
+        log_hazards, released = self.log_hazards, self._released
+        level = self._of_intervals.level(log_hazards)
+        loss = OfHazards(released.clip, self._weight, log_hazards - level, self._of_intervals.at_risk)
+        return self.covariance(replace(released, loss=loss), np.append(self.theta[:-1], level))
+
+    def _stated(self, answer: GradientEstimate, axes: Matrix) -> Answer:
+        """See `GradientRounds`; with the level."""
+        theta, along = super().theta, self._constant[:, np.newaxis]
+        return self._of_intervals.with_level(answer, self.baseline, theta, self._constant, np.hstack([axes, along]))
+
+    @property
+    def _with_level(self) -> Matrix:
+        """The basis in which records z without the constant direction have the coordinate 1 along it."""
+        basis, constant = self._whitening.basis.matrix, self._constant
+        found: Matrix = basis - np.outer(constant, constant @ basis)
+        found[:, -1] += constant
+        return found
 
     @property
     def theta(self) -> Vector:
@@ -276,8 +330,10 @@ def rounds_of(
         of_classes, weighing = rounds_of_classes(cast("ClassOracle", oracle), terms, settings)
         return of_classes, lambda: None, weighing
     if coding.is_measured:
-        return NumberRounds(cast("NumberOracle", oracle), terms, settings), lambda: None, Weighing()
+        of_numbers = NumberRounds(cast("NumberOracle", oracle), terms, settings)
+        return of_numbers, of_numbers.errors, Weighing()
     if coding.intervals:
-        return HazardRounds(cast("EventTimeOracle", oracle), terms, settings), lambda: None, Weighing()
+        of_hazards = HazardRounds(cast("EventTimeOracle", oracle), terms, settings)
+        return of_hazards, of_hazards.errors, Weighing()
     rounds, released, weighing = rounds_of_two_classes(oracle, terms, settings)
     return rounds, lambda: rounds.covariance(released), weighing

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from dpcore.estimators.additive_terms import AdditiveTerms, Directions, TermGroup, conditions, nearest
 from dpcore.estimators.errors_of_weights import Answer, Released, errors_of_weights
 from dpcore.estimators.oracle import GradientEstimate
-from dpcore.estimators.private_newton import noise_of
-from dpcore.estimators.whitened_rounds import LONGEST_STEP, Seen, Whitening, bounded_step, clip_of, root
+from dpcore.estimators.whitened_rounds import LONGEST_STEP, Seen, Whitening, bounded_step, clip_of, noise_of, root
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.numbers.processors import one_blas_thread
 from dpcore.records.clipping import Basis
@@ -314,8 +313,7 @@ class GradientRounds:
         here = np.concatenate([self.baseline, axes.T @ self.phi])
         steps = np.concatenate([answer.mean[:start] / loss.of_baseline, axes.T @ answer.mean[start:] / loss.curvature])
         self._seen.append(Seen(here, here - steps, answer.deviation / loss.curvature))
-        there = self._whitening.basis.matrix.T @ self.phi
-        self.answers.append(Answer(there, answer.mean[start:], answer.deviation, axes))
+        self.answers.append(self._stated(answer, axes))
         self.asked.append(self._kept.count)
         noise, reached = noise_of(self._seen), root(self._seen)
         prior = self._prior.moved(axes.T)
@@ -332,6 +330,10 @@ class GradientRounds:
                 self._seen = narrowed_answers(self._seen, kept, start)
                 self.phi = self._kept.axes @ nearest(kept.T @ step, self._ordered @ self._kept.axes)
 
+    def _stated(self, answer: GradientEstimate, axes: Matrix) -> Answer:
+        """The answer at phi, for the errors of the weights. axes: (d, k), the directions that it was about."""
+        return Answer(self._whitening.basis.matrix.T @ self.phi, answer.mean, answer.deviation, axes)
+
     @property
     def _point(self) -> Vector:
         return np.concatenate([self.baseline, self.phi])
@@ -341,9 +343,13 @@ class GradientRounds:
         """The weights of the terms, (d,)."""
         return np.asarray(self._whitening.basis.matrix.T @ self.phi)
 
-    def covariance(self, released: Released) -> Matrix | None:
-        """Of the errors of the weights, (d, d); None without an answer. `PrivateAdditive` says what it is."""
-        return errors_of_weights(self.theta, self.answers, released).covariance if self.answers else None
+    def covariance(self, released: Released, theta: Vector | None = None) -> Matrix | None:
+        """Of the errors of the weights, (d, d); None without an answer. `PrivateAdditive` says what it is.
+
+        theta: (d,), by default the weights.
+        """
+        stated = self.theta if theta is None else theta
+        return errors_of_weights(stated, self.answers, released).covariance if self.answers else None
 
 
 def shrunk_first(prior: Prior, phi: Vector, noise: Matrix) -> tuple[Vector, float]:

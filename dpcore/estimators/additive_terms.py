@@ -6,7 +6,7 @@ Terms are centred at their means, so that records are shorter.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -50,12 +50,24 @@ class TermGroup:
 
 
 @dataclass(frozen=True, eq=False)
+class Block:
+    """The terms of one column, as its histogram has them."""
+
+    places: tuple[int, ...]
+    means: Vector
+    products: Matrix
+    """Means of products of two of them."""
+
+
+@dataclass(frozen=True, eq=False)
 class AdditiveTerms:
     """A feature map, its groups of terms, and the mean square of a mapped record's length, the bias included."""
 
     feature_map: FeatureMap
     groups: tuple[TermGroup, ...]
     mean_square: float
+    blocks: tuple[Block, ...] = ()
+    """Of the columns that have histograms."""
 
 
 class _Building:
@@ -94,6 +106,18 @@ class _Building:
                 TermGroup(name, kind, tuple(places), np.eye(len(places)) if covariance is None else covariance)
             )
 
+    def block(self, coordinate: int) -> Block:
+        """The terms that are of this coordinate alone."""
+        of = [
+            (place, term)
+            for place, term in enumerate(self.terms)
+            if not isinstance(term.function, Product) and term.function.coordinate == coordinate
+        ]
+        values, weights = self.found[coordinate].values()
+        moved = FeatureMap(tuple(replace(term, function=_moved(term.function)) for _, term in of), bias=False)
+        at = moved.of(values[:, np.newaxis])
+        return Block(tuple(place for place, _ in of), weights @ at, (at * weights[:, np.newaxis]).T @ at)
+
     def _append(self, term: Term, square: float) -> int:
         self.terms.append(term)
         self.squares.append(square)
@@ -107,6 +131,8 @@ def _moved(function: Function) -> Function:
             return Hat(0, left, peak, right)
         case PointMass(_, at):
             return PointMass(0, at)
+        case Column(_):
+            return Column(0)
         case _:
             raise AssertionError(function)
 
@@ -140,7 +166,8 @@ def additive_terms(
     if pairs:
         _add_pairs(building, pairs)
     feature_map = FeatureMap(tuple(building.terms), schema.bias)
-    return AdditiveTerms(feature_map, tuple(building.groups), sum(building.squares) + float(schema.bias))
+    blocks = tuple(building.block(coordinate) for coordinate in found)
+    return AdditiveTerms(feature_map, tuple(building.groups), sum(building.squares) + float(schema.bias), blocks)
 
 
 def _add_bends(building: _Building, name: str, coordinate: int, knots: int, *, ordered: bool) -> None:

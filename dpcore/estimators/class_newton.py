@@ -58,6 +58,8 @@ class Learned:
     """The number of gradients that were used."""
     refusal: str | None
     """Why there were fewer than planned."""
+    answers: tuple[tuple[Matrix, Matrix, float], ...]
+    """Of each gradient: phi (k, d), where; the mean (k, d); and the deviation of its noise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,17 +152,19 @@ def learn(
     asked: list[Matrix] = []
     differences: list[Matrix] = []
     variances: list[float] = []
+    answers: list[tuple[Matrix, Matrix, float]] = []
     for _ in range(rounds):
         try:
             answer = ask(phi)
         except (OracleRefusedError, PlanError) as error:
-            return Learned(phi, len(asked), str(error))
+            return Learned(phi, len(asked), str(error), tuple(answers))
         asked.append(phi)
+        answers.append((phi, centred(answer.mean.reshape(phi.shape)), answer.deviation))
         differences.append(centred(answer.mean.reshape(phi.shape)) - surrogate.gradient(phi)[0])
         variances.append(answer.deviation**2 + _LEAST_VARIANCE)
         average, variance = _averaged(asked, differences, variances)
         phi = surrogate.root(phi, average, max(least, _PULL_FOR_NOISE * float(np.sqrt(variance))))
-    return Learned(phi, len(asked), None)
+    return Learned(phi, len(asked), None, tuple(answers))
 
 
 def _averaged(

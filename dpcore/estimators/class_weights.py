@@ -39,7 +39,7 @@ BALANCED = "balanced"
 CERTAIN = 3.0
 """A class whose rows are fewer than so many standard deviations of the noise on their number may have none."""
 
-_NUMBER = re.compile(r"\d{1,9}(\.\d{1,9})?")
+_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _NUMBER_IN_WORDS = "a number above 0 in plain digits, at most 9 before and 9 after the point"
 
 Given = str | Mapping[str, Any] | None

@@ -15,14 +15,24 @@ import numpy as np
 from scipy import special
 
 from dpcore.numbers.fixed_point import Matrix, Vector
+from dpcore.records.coding import Coding
 
 PRIOR_DEVIATION = 5.0
 """The prior standard deviation of a weight in log odds, or of the logarithm of a rate: wide, as five units
 change odds by a factor of 150."""
-PRIOR_DEVIATION_OF_HAZARDS = 2.0
-"""That of the logarithm of a hazard ratio over half the range of a column: two units change it by a factor of 7."""
+PRIOR_DEVIATION_OF_HAZARDS = 1.0
+"""That of the logarithm of a hazard ratio over half the range of a column: the whole range changes it by a factor of 7,
+and another level by one of 4. With 2 intervals of rotterdam are a third wider at epsilon 1, and hold no more often."""
 PRIOR_DEVIATION_OF_NUMBERS = 2.0
 """That of a weight in t: the whole range of t over half the range of a column."""
+
+
+def prior_deviation(coding: Coding) -> float:
+    """The prior standard deviation of a weight, for a label of this coding."""
+    if coding.intervals:
+        return PRIOR_DEVIATION_OF_HAZARDS
+    return PRIOR_DEVIATION_OF_NUMBERS if coding.kind == "number" else PRIOR_DEVIATION
+
 
 LARGEST_SCORE = 40.0
 """Of a log odds: the other label is then as unlikely as exp(-40)."""
@@ -154,7 +164,8 @@ class OfHazards:
     prior: float = PRIOR_DEVIATION_OF_HAZARDS
     unknown: tuple[float, float] = (0.25, 0.25)
     by_score: bool = True
-    widened: float = 1.0
+    widened: float = 1.3
+    """With 1, intervals of rare levels of prostate survival hold in 83 of 100 draws at epsilon 3, with this in 90."""
     separated: float = 6.0
 
     def of(self, scores: Vector, lengths: Vector) -> tuple[Vector, Vector]:

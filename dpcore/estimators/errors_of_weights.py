@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dpcore.estimators.curvatures import Curvatures, OfLogOdds
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.numbers.processors import one_blas_thread
-from dpcore.rados.distribution import Moments, NumberMoments
+from dpcore.rados.distribution import ClassMoments, Moments, NumberMoments
 from dpcore.records.feature_map import Column, FeatureMap
 from dpcore.records.schema import Schema
 
@@ -63,7 +63,7 @@ class Released:
     """What is known beside the answers."""
 
     schema: Schema
-    moments: Moments | NumberMoments
+    moments: Moments | NumberMoments | ClassMoments
     basis: Matrix
     """P."""
     clip: float
@@ -71,6 +71,10 @@ class Released:
     feature_map: FeatureMap | None = None
     loss: Curvatures | None = None
     """Another loss, which has a clip of its own."""
+    widened: float = 1.0
+    """Variances count so many times more."""
+    products: Matrix | None = None
+    """(d, d), mean products of the coordinates, if more is known of them than the moments tell."""
 
     @property
     def curvatures(self) -> Curvatures:
@@ -100,12 +104,13 @@ def _errors(theta: Vector, answers: Sequence[Answer], released: Released) -> Err
     random = np.random.default_rng(0)
     columns = _Columns.of(released)
     d, products = len(theta), columns.products
+    half = _half(products)
     variance = float(theta @ products @ theta - (products[-1] @ theta) ** 2)
     loss = released.curvatures
     if variance > loss.separated**2:
         return Errors((2.0 * loss.prior) ** 2 * np.eye(d), (2.0 * loss.prior) ** 2 * np.eye(d))
     rows = _MadeRows.of(columns, released, random)
-    seen = _Seen.of(theta, answers, released)
+    seen = SeenAnswers.of(theta, answers, released)
     here = rows.curvature(theta)
     mean, root, total = theta, np.zeros((d, d)), np.zeros((d, d))
     for draw in range(_DRAWS):
@@ -113,28 +118,56 @@ def _errors(theta: Vector, answers: Sequence[Answer], released: Released) -> Err
         factors = np.exp(loss.unknown[0] * random.normal() + loss.unknown[1] * random.normal(size=d))
         factors *= np.maximum(1.0 + columns.count_errors * random.normal(size=d), 0.1)
         path = [(here, theta), *((rows.curvature(at), at) for at in ((theta + other) / 2.0, other))]
-        hessian = np.mean([found.hessian(products, factors, at) for found, at in path], axis=0)
-        mean, variance_left = seen.posterior(hessian, here.sampling(products) / released.moments.rows)
+        hessian = np.mean([found.hessian(half, factors, at) for found, at in path], axis=0)
+        mean, variance_left = seen.posterior(hessian, here.sampling(half) / released.moments.rows)
         values, vectors = np.linalg.eigh(variance_left)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         if draw >= _UNUSED:
             total += root @ root.T + np.outer(theta - mean, theta - mean)
-    total *= loss.widened / (_DRAWS - _UNUSED)
+    total *= released.widened * loss.widened / (_DRAWS - _UNUSED)
     # Rounding could leave a direction without any error, and others factor the matrix.
     total += _LEAST_SHARE * float(np.trace(total)) / d * np.eye(d)
-    return Errors(total, _sampling(theta, rows, products, released.moments))
+    return Errors(total, _sampling(theta, rows, columns, released.moments))
 
 
-def _sampling(theta: Vector, rows: "_MadeRows", products: Matrix, moments: Moments | NumberMoments) -> Matrix:
+def _sampling(
+    theta: Vector, rows: "_MadeRows", columns: "_Columns", moments: Moments | NumberMoments | ClassMoments
+) -> Matrix:
     """See `Errors.sampling`."""
-    wider = products + _SURELY * np.diag(np.diag(moments.product_noise)) / moments.rows
+    wider = columns.products + _SURELY * np.diag(np.diag(moments.product_noise)) / moments.rows
+    half = _half(columns.of_records @ wider @ columns.of_records.T)
     whole = replace(rows, lengths=np.zeros(len(rows.lengths))).curvature(theta)
-    inverse = np.linalg.pinv(whole.hessian(wider, np.ones(len(theta)), theta), hermitian=True)
-    return np.asarray(inverse @ whole.sampling(wider) @ inverse / moments.rows)
+    hessian = whole.hessian(half, np.ones(len(theta)), theta)
+    inverse = np.linalg.pinv(hessian, rcond=_LEAST_SHARE, hermitian=True)
+    return np.asarray(inverse @ whole.sampling(half) @ inverse / moments.rows)
+
+
+def _half(products: Matrix) -> Matrix:
+    """B with B B^T = S, (d, d): the columns' sizes times the symmetric root of their correlations.
+
+    B F B^T, F diagonal, has curvature F of the columns. If F is between a and b, it is between a S and b S, as the
+    curvature of rows is whose weights are between a and b.
+
+    So no direction in which rows do not vary has curvature, and what is unknown of it moves no other
+    (docs/explanation/proofs.md, "Errors of weights").
+    """
+    sizes = np.sqrt(np.maximum(np.diag(products), _TINY))
+    values, vectors = np.linalg.eigh(products / np.outer(sizes, sizes))
+    return np.asarray(sizes[:, np.newaxis] * ((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T))
+
+
+def columns_and_rows(released: Released, random: np.random.Generator) -> tuple[Matrix, Vector, Matrix, Vector]:
+    """What is known of columns, for other losses.
+
+    Mean products (d, d), relative errors of counts of levels (d,), and made rows (n, d) with their shares (n,).
+    """
+    columns = _Columns.of(released)
+    rows = _MadeRows.of(columns, released, random)
+    return columns.products, columns.count_errors, rows.mapped, rows.shares
 
 
 @dataclass(frozen=True, eq=False)
-class _Seen:
+class SeenAnswers:
     """The answers."""
 
     basis: Matrix
@@ -146,6 +179,7 @@ class _Seen:
 
     @classmethod
     def of(cls, theta: Vector, answers: Sequence[Answer], released: Released) -> Self:
+        """Those to the stated weights (d,)."""
         steps = (np.linalg.solve(released.basis.T, one.theta - theta) for one in answers)
         squares = tuple(float(step @ step) for step in steps)
         return cls(released.basis, tuple(answers), squares, released.curvatures.prior)
@@ -180,20 +214,18 @@ class _Curvature:
     along: float
     """That of the scores squared."""
 
-    def hessian(self, products: Matrix, factors: Vector, theta: Vector) -> Matrix:
-        """H for these factors of curvature, (d,)."""
-        roots = np.sqrt(self.factors * factors)
-        found = roots[:, np.newaxis] * products * roots
+    def hessian(self, half: Matrix, factors: Vector, theta: Vector) -> Matrix:
+        """H for these factors of curvature, (d,). half: B."""
+        found = (half * (self.factors * factors)) @ half.T
         pull = found @ theta
         whole = float(theta @ pull)
         if self.along >= whole:
             return np.asarray(found)
         return np.asarray(found - (1.0 - self.along / whole) * np.outer(pull, pull) / whole)
 
-    def sampling(self, products: Matrix) -> Matrix:
-        """V."""
-        roots = np.sqrt(self.squares)
-        return np.asarray(roots[:, np.newaxis] * products * roots)
+    def sampling(self, half: Matrix) -> Matrix:
+        """V. half: B."""
+        return np.asarray((half * self.squares) @ half.T)
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,6 +241,8 @@ class _Columns:
     """(d, d)."""
     count_errors: Vector
     """(d,), relative, of the count of a level; 0 for others."""
+    of_records: Matrix
+    """Q, (d, d): Q x = x for every record, and n Q = 0 for every n that the schema makes n . x = 0."""
 
     @classmethod
     def of(cls, released: Released) -> Self:
@@ -220,16 +254,15 @@ class _Columns:
             for place, term in enumerate(released.feature_map.terms):
                 if isinstance(term.function, Column):
                     places[term.function.coordinate] = place
-        categories = [
-            np.array([schema.coordinate(name) for name in feature.coordinates], dtype=np.intp)
-            for feature in schema.categories
-        ]
+        categories = level_places(schema)
         levels = [places[each] for each in categories]
-        products, errors = _cleaned(released.moments, levels)
-        found = cls(schema, places, tuple(categories), products / m, errors)
+        products, errors, of_records = _cleaned(released.moments, levels, _complete(schema))
+        found = cls(schema, places, tuple(categories), products / m, errors, of_records)
+        if released.products is not None:
+            return replace(found, products=released.products)
         return found.centred(released.moments) if released.loss and not released.feature_map else found
 
-    def centred(self, moments: Moments | NumberMoments) -> Self:
+    def centred(self, moments: Moments | NumberMoments | ClassMoments) -> Self:
         """With covariances in which no column is lost in the noise, and none is quite a combination of others.
 
         A flag is 1 or -1, and a level 1 or 0: their means tell their variances. Others are shrunk as by `_cleaned`.
@@ -257,6 +290,7 @@ class _Columns:
         products, errors = np.ones_like(self.products), self.count_errors.copy()
         products[:last, :last] = roots[:, np.newaxis] * raised * roots + np.outer(means, means)
         products[-1, :last] = products[:last, -1] = means
+        products = self.of_records @ products @ self.of_records.T
         errors[:last] = np.where(is_number, np.minimum(np.diag(noise) / variances, _MOST_ERROR), errors[:last])
         return replace(self, products=products, count_errors=errors)
 
@@ -275,18 +309,42 @@ class _Columns:
         return np.asarray(self.products[place, at] / self.products[place, place])
 
 
-def _cleaned(moments: Moments | NumberMoments, categories: Sequence[NDArray[np.intp]]) -> tuple[Matrix, Vector]:
-    """The sums of products, shrunk towards independent columns, and relative errors of the counts of levels, (d,)."""
+def level_places(schema: Schema) -> list[NDArray[np.intp]]:
+    """The coordinates of each category."""
+    return [
+        np.array([schema.coordinate(name) for name in feature.coordinates], dtype=np.intp)
+        for feature in schema.categories
+    ]
+
+
+def _complete(schema: Schema) -> list[bool]:
+    """Of each category, whether every record has one of its levels."""
+    return [schema.bias and each.unknown != "zero" for each in schema.categories]
+
+
+def _cleaned(
+    moments: Moments | NumberMoments | ClassMoments,
+    categories: Sequence[NDArray[np.intp]],
+    complete: Sequence[bool],
+) -> tuple[Matrix, Vector, Matrix]:
+    """The sums of products, shrunk towards independent columns; relative errors of the counts of levels, (d,); and Q.
+
+    A category whose levels may have all rows counts as complete too: what rows without a level would tell is not known.
+    """
     m, sums, noise = moments.rows, moments.product_sum.copy(), np.maximum(moments.product_noise, _LEAST_SHARE)
-    errors = np.zeros(moments.d)
+    errors, of_records = np.zeros(moments.d), np.eye(moments.d)
     keep_all = np.zeros(sums.shape, dtype=np.bool_)
     exclusive = np.zeros(sums.shape, dtype=np.bool_)
-    for places in categories:
+    for places, is_complete in zip(categories, complete, strict=True):
         exclusive[np.ix_(places, places)] = True
         weights = [1.0 / np.square(noise[places, at]) for at in (places, -1)]
         found = (sums[places, places] * weights[0] + sums[places, -1] * weights[1]) / sum(weights)
         deviation = 1.0 / np.sqrt(sum(weights))
         counts = np.maximum(found, np.maximum(0.5 * deviation, 1.0))
+        if is_complete or counts.sum() > m - _SURELY * np.linalg.norm(deviation):
+            counts *= m / counts.sum()
+            of_records[np.ix_(places, places)] -= counts[:, np.newaxis] / m
+            of_records[places, -1] += counts / m
         sums[places, places] = sums[places, -1] = sums[-1, places] = counts
         errors[places] = deviation / counts
     np.fill_diagonal(exclusive, val=False)
@@ -297,8 +355,9 @@ def _cleaned(moments: Moments | NumberMoments, categories: Sequence[NDArray[np.i
     keep = np.where(exclusive, 0.0, np.where(keep_all, 1.0, expected / (expected + np.square(noise))))
     cleaned = independent + keep * (sums - independent)
     np.fill_diagonal(cleaned, squares)
-    values, vectors = np.linalg.eigh(cleaned)
-    return np.asarray((vectors * np.maximum(values, _LEAST_SHARE * m)) @ vectors.T), errors
+    values, vectors = np.linalg.eigh(of_records @ cleaned @ of_records.T)
+    raised = (vectors * np.maximum(values, _LEAST_SHARE * m)) @ vectors.T
+    return np.asarray(of_records @ raised @ of_records.T), errors, of_records
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,7 @@ from sklearn.exceptions import NotFittedError
 
 from dpcore.errors import ConfigurationError, DataError, OracleRefusedError, PlanError
 from dpcore.estimators.curvatures import OfHazards
-from dpcore.estimators.errors_of_weights import Answer, Errors, Released, errors_of_weights
+from dpcore.estimators.errors_of_weights import Answer, Errors, Released, errors_of_weights, level_places
 from dpcore.estimators.hazard_scores import survival
 from dpcore.estimators.oracle import WHOLE, Asked, GradientEstimate, check_left
 from dpcore.estimators.private_newton import roomy_norm
@@ -40,6 +40,7 @@ from dpcore.rados.distribution import NumberMoments
 from dpcore.records.clipping import Basis
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import EventTime, event_time
+from dpcore.records.schema import Schema
 from dpcore.statistics.accuracy import Estimates
 
 _SHARE_OF_CURVATURE = 0.8
@@ -256,6 +257,24 @@ class Baseline:
         """The size of a record's residuals: the root of twice the share of events, at most 1."""
         return float(np.sqrt(min(1.0, 2.0 * self.rate)))
 
+    def level(self, log_hazards: Vector) -> float:
+        """The mean of (J,) over events."""
+        return float(self.shares @ log_hazards) / float(self.shares.sum())
+
+    def with_level(
+        self, answer: GradientEstimate, point: Vector, theta: Vector, constant: Vector, axes: Matrix
+    ) -> Answer:
+        """An answer at (J,) and theta (d,), with the derivative in the level, the sum over intervals, along `constant`.
+
+        axes: the directions that it was about, `constant` among them.
+        """
+        of_z, of_intervals = answer.mean[len(point) :], answer.mean[: len(point)]
+        along = of_intervals.sum() / self.weight - float(constant @ of_z)
+        at = theta.copy()
+        at[-1] += self.level(point * self.weight)
+        noise = answer.deviation * max(1.0, float(np.sqrt(len(point))) / self.weight)
+        return Answer(at, of_z + constant * along, noise, axes)
+
 
 class _Rounds:
     """Gradients at one point after the other. clip: over the usual one, at first."""
@@ -297,43 +316,43 @@ class _Rounds:
         return Hazards(log_hazards, theta, self._errors(theta, log_hazards), len(self.seen), refusal)
 
     def _of_level(self, answer: GradientEstimate) -> Answer:
-        """The answer in the basis of `_with_level`: the sum over all intervals is the derivative in the level."""
-        of_z, of_intervals = answer.mean[self._intervals :], answer.mean[: self._intervals]
-        mean = (
-            of_z
-            - self._constant * float(self._constant @ of_z)
-            + self._constant * (of_intervals.sum() / self._baseline.weight)
-        )
+        """The answer in the basis of `_errors`."""
         theta = np.asarray(self._basis.matrix.T @ self.phi[self._intervals :])
-        theta[-1] += self._level(self.phi[: self._intervals] * self._baseline.weight)
-        noise = answer.deviation * max(1.0, float(np.sqrt(self._intervals)) / self._baseline.weight)
-        return Answer(theta, mean, noise, np.eye(len(theta)))
-
-    def _level(self, log_hazards: Vector) -> float:
-        """The mean over events."""
-        return float(self._baseline.shares @ log_hazards) / float(self._baseline.shares.sum())
+        point = self.phi[: self._intervals]
+        return self._baseline.with_level(answer, point, theta, self._constant, np.eye(len(theta)))
 
     def _errors(self, theta: Vector, log_hazards: Vector) -> Errors | None:
         if not (self._answers and self._bias):
             return None
-        level, with_level = self._level(log_hazards), self._basis.matrix.copy()
+        level, with_level = self._baseline.level(log_hazards), self._basis.matrix.copy()
         with_level[:, -1] += self._constant
         loss = OfHazards(float(self.clip), self._baseline.weight, log_hazards - level, self._baseline.at_risk)
         released = Released(self._oracle.schema, self._moments, with_level, float(self.clip), loss=loss)
         stated = np.append(theta[:-1], level)
         found = errors_of_weights(stated, self._answers, released)
-        return replace(found, covariance=found.covariance + np.diag(np.square(self._stretched() * stated)))
-
-    def _stretched(self) -> Vector:
-        """The deviation of each weight that is added, over the weight, (d,)."""
-        means = self._moments.product_sum[-1] / self._moments.rows
-        squares = np.diag(self._moments.product_sum) / self._moments.rows
-        variances = np.maximum(squares - np.square(means), _LEAST_VARIANCE)
-        furthest = np.square(1.0 + np.abs(means)) / variances
         others = self._baseline.weight**2 + float(self._moments.d) - 2.0
-        found: Vector = _STRETCH * (1.0 - np.sqrt((others + 1.0) / (others + np.maximum(furthest, 1.0))))
-        found[-1] = 0.0
-        return found
+        more = stretched(theta, self._moments, self._oracle.schema, others)
+        return replace(found, covariance=found.covariance + more)
+
+
+def stretched(theta: Vector, moments: NumberMoments, schema: Schema, others: float) -> Matrix:
+    """The covariance for columns that are no lines, (d, d): of each weight, as its furthest rows count less.
+
+    moments: with a bias. others: a squared length of a record without its longest column.
+    """
+    means = moments.product_sum[-1] / moments.rows
+    variances = np.maximum(np.diag(moments.product_sum) / moments.rows - np.square(means), _LEAST_VARIANCE)
+    # Columns are between -1 and 1, but levels are 0 or 1.
+    longest, weights = 1.0 + np.abs(means), theta.copy()
+    for places in level_places(schema):
+        shares = np.clip(means[places], 0.0, 1.0)
+        longest[places] = np.maximum(shares, 1.0 - shares)
+        # What all levels add alike is in the baseline, and no error of a ratio.
+        weights[places] -= shares @ weights[places] / max(float(shares.sum()), _LEAST_VARIANCE)
+    furthest = np.maximum(np.square(longest) / variances, 1.0)
+    found = _STRETCH * (1.0 - np.sqrt((others + 1.0) / (others + furthest))) * weights
+    found[-1] = 0.0
+    return np.diag(np.square(found))
 
 
 def first_step(moments: NumberMoments, basis: Basis, rate: float) -> Vector:

@@ -6,6 +6,9 @@ and an exposure as offset.
 The first release gives the start, and how large residuals are: by that gradients are clipped, so that noise is as small
 as what it hides. A variance that noise hides is not taken for small: gradients that are all clipped tell nothing.
 
+Coordinates are whitened by covariances that know the schema (dpcore.estimators.column_covariances): the noise of all
+entries together hides far more directions than that of each.
+
 The rounds are those of dpcore.estimators.private_newton; the curvature of a record in a whitened direction is 1 for a
 number, and in proportion to the mean of the label for a count.
 
@@ -19,16 +22,27 @@ Clipping moves the rate of counts, because the largest counts lose most, so the 
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
 from dpcore.accounting.noise_shares import PRODUCT_WEIGHT
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
+from dpcore.estimators.column_covariances import ColumnCovariances
 from dpcore.estimators.curvatures import Curvatures, OfCounts, OfNumbers
 from dpcore.estimators.errors_of_weights import Answer, Errors, Released, errors_of_weights
 from dpcore.estimators.least_squares import USUAL_SHRINKAGE, residuals, solve
 from dpcore.estimators.oracle import GradientEstimate, NumberOracle
-from dpcore.estimators.whitened_rounds import Seen, Whitening, bounded_step, clip_of, root, wider_clip
+from dpcore.estimators.whitened_rounds import (
+    LONGEST_STEP,
+    Seen,
+    Whitening,
+    bounded_step,
+    clip_of,
+    noise_of,
+    root,
+    wider_clip,
+)
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.rados.distribution import NumberMoments
 from dpcore.records.features import Count, measured
@@ -44,8 +58,8 @@ _HIDDEN = 0.5
 """How much of the noise on a variance is added to it, squared. On five tables R^2 is up to 0.011 lower with 0.1 and 1
 than with 0.25; this is between."""
 
-_CLIPS = 1.5, 4.0
-"""The least and the widest clip that is chosen."""
+_WIDEST_CHOICE = 4.0
+"""The widest clip that is chosen."""
 _NOISE = 0.003
 """What the noise of gradients clipped so may add to the squared errors. With long tails a clip of 1.5 costs up to 0.01
 of R^2; one of 4 costs up to 0.1 where noise is large. On seven tables 0.003 is as good as 0.006 within 0.001."""
@@ -85,23 +99,23 @@ class Learned:
 class NumberSettings:
     """moments_part, clip, shrinkage: as of `PrivateNewton`, the clip also over the root of the residual variance.
 
-    clip: None for the widest at which noise adds `_NOISE` of the residual variance to the squared errors, within
-    `_CLIPS`: records of long tails lose less by it.
+    clip: None for the widest at which noise adds `_NOISE` of the residual variance to the squared errors, from
+    `least_clip` to `_WIDEST_CHOICE`: records of long tails lose less by it.
     """
 
     moments_part: Fraction
     clip: float | None
     shrinkage: float
     rounds: int
+    least_clip: float
 
     def clip_for(self, moments: NumberMoments) -> float:
         """The clip for this much noise."""
         if self.clip is not None:
             return self.clip
-        least, most = _CLIPS
         noise = moments.product_noise[0, -1]
         if not noise:
-            return most
+            return _WIDEST_CHOICE
         # mu of the whole budget, by the sensitivity in `number_moments_squared`: sqrt(50) (R^2 + a^2) over the noise.
         weighted = PRODUCT_WEIGHT * noise
         along = (weighted / moments.sum_noise) ** 2 / 50.0
@@ -109,7 +123,7 @@ class NumberSettings:
         # Each of d whitened coordinates has the noise 2 C / (mu sqrt(part)) on m records, C = clip sqrt(d).
         of_gradients = 1.0 - float(self.moments_part)
         widest = np.sqrt(_NOISE * of_gradients) * mu * moments.rows / (2.0 * moments.d)
-        return float(np.clip(widest, least, most))
+        return float(np.clip(widest, self.least_clip, _WIDEST_CHOICE))
 
 
 def learn(oracle: NumberOracle, settings: NumberSettings, norm_bound: Fraction | None) -> Learned:
@@ -122,12 +136,15 @@ def learn(oracle: NumberOracle, settings: NumberSettings, norm_bound: Fraction |
     start = solve(moments, max(settings.shrinkage, USUAL_SHRINKAGE))
     variance, r2 = residuals(moments, start)
     residual = float(np.sqrt(shown_variance(moments, start)))
+    columns = ColumnCovariances.of(moments, oracle.schema)
     if isinstance(label, Count):
-        counts = CountMoments(moments, label)
+        counts = CountMoments(moments, columns, label)
         theta, errors, rounds, refusal = _learn_counts(oracle, settings, counts, start, residual, variance)
         return Learned(theta, rounds, variance, r2, refusal, errors)
-    rounds_of = _Rounds(oracle, settings, moments, "squared", residual, 1.0)
-    theta, refusal = rounds_of.theta(start, settings.rounds - 1)
+    rounds_of = _Rounds(oracle, settings, moments, columns, "squared", residual, 1.0)
+    # Predictions of least squares vary less than the label. Far from them all gradients are clipped, and tell nothing.
+    longest = min(LONGEST_STEP, max(residual, float(np.sqrt(variance / max(1.0 - r2, _LEAST_VARIANCE)))))
+    theta, refusal = rounds_of.theta(start, settings.rounds - 1, partial(bounded_step, longest=longest))
     errors = rounds_of.errors(theta, OfNumbers(float(rounds_of.clip), variance))
     return Learned(theta, len(rounds_of.seen), variance, r2, refusal, errors)
 
@@ -157,12 +174,13 @@ class _Rounds:
         oracle: NumberOracle,
         settings: NumberSettings,
         moments: NumberMoments,
+        columns: ColumnCovariances,
         loss: LossName,
         residual: float,
         curvature: float,
     ) -> None:
         self._oracle, self._moments, self._loss, self._curvature = oracle, moments, loss, curvature
-        self.whitening = Whitening.of(moments, settings.shrinkage)
+        self.whitening = Whitening.of_columns(columns, settings.shrinkage)
         self.clip = clip_of(settings.clip_for(moments) * residual, self.whitening.size)
         self.part = (1 - settings.moments_part) / (settings.rounds - 1)
         self._residual, self._planned = residual, settings.rounds - 1
@@ -222,13 +240,14 @@ def _learn_counts(
     linear, variance_of_t: the least squares of t. residual_of_t: the size by which gradients are clipped.
     """
     residual, factor = counts.residual(residual_of_t), counts.factor
-    rounds = _Rounds(oracle, settings, counts.moments, "poisson", residual, CURVATURE_OF_COUNTS * counts.mean)
+    curvature = CURVATURE_OF_COUNTS * counts.mean
+    rounds = _Rounds(oracle, settings, counts.moments, counts.columns, "poisson", residual, curvature)
     start = _start_of_counts(counts, linear * factor, rounds.whitening.basis.matrix)
     theta, refusal = rounds.theta(start, settings.rounds - 1 - counts.has_exposure, _short_step)
-    dispersion = max(1.0, variance_of_t * (counts.label.upper / 2.0) ** 2 / counts.mean)
-    errors = rounds.errors(theta, OfCounts(float(rounds.clip), counts.mean, dispersion))
+    errors = rounds.errors(theta, OfCounts(float(rounds.clip), counts.mean, counts.dispersion(variance_of_t)))
     if not counts.has_exposure:
-        return counts.corrected(theta), errors, len(rounds.seen), refusal
+        noise = noise_of(rounds.seen) if rounds.seen else 0.0
+        return counts.corrected(theta, noise), errors, len(rounds.seen), refusal
     if refusal is None:
         basis = rounds.whitening.basis.matrix
         try:
@@ -243,11 +262,11 @@ def _start_of_counts(counts: "CountMoments", slopes: Vector, basis: Matrix) -> V
     """Where the rounds start: slopes (d,) without their noise, and the intercept for the mean of the counts.
 
     Slopes for the logarithm of a rate are those of t times `factor`, and so is their noise: P b / m has the variance
-    trace(P P^T) (sum_noise / m)^2. They are shortened by what it explains, as by James and Stein.
+    trace(P P^T) (sum_noise / m)^2, P without the bias. They are shortened by what it explains, as by James and Stein.
     """
-    moments, slopes = counts.moments, np.append(slopes[:-1], 0.0)
-    length = float(np.square(np.linalg.solve(basis.T, slopes)).sum())
-    noise = float(np.square(basis).sum()) * (counts.factor * moments.sum_noise / moments.rows) ** 2
+    moments, slopes, centred = counts.moments, np.append(slopes[:-1], 0.0), basis[:-1, :-1]
+    length = float(np.square(np.linalg.solve(centred.T, slopes[:-1])).sum())
+    noise = float(np.square(centred).sum()) * (counts.factor * moments.sum_noise / moments.rows) ** 2
     return counts.with_intercept(slopes * (max(0.0, 1.0 - noise / length) if length else 0.0))
 
 
@@ -256,6 +275,7 @@ class CountMoments:
     """What moments say of counts."""
 
     moments: NumberMoments
+    columns: ColumnCovariances
     label: Count
 
     @property
@@ -272,10 +292,14 @@ class CountMoments:
         """The size of a residual in counts. residual_of_t: that of t under least squares."""
         return max(residual_of_t * self.label.upper / 2.0, float(np.sqrt(self.mean)))
 
+    def dispersion(self, variance_of_t: float) -> float:
+        """The variance of counts over their mean, at least 1. variance_of_t: of the residuals of t."""
+        return max(1.0, variance_of_t * (self.label.upper / 2.0) ** 2 / self.mean)
+
     def with_intercept(self, slopes: Vector) -> Vector:
         """The slopes (d,), that of the bias left out, with the intercept for the mean of the counts."""
         start: Vector = np.append(slopes[:-1], 0.0)
-        start[-1] = np.log(self.mean) - start @ self._means
+        start[-1] = np.log(self.mean) - float(start[:-1] @ self.columns.means)
         return start
 
     @property
@@ -284,21 +308,20 @@ class CountMoments:
         mean = float(self.moments.label_sum[-1]) / self.moments.rows
         return max((mean + 1.0) / 2.0, _LEAST_SHARE) * self.label.upper
 
-    @property
-    def _means(self) -> Vector:
-        """Of the coordinates, (d,), the bias last."""
-        means: Vector = self.moments.product_sum[-1] / self.moments.rows
-        means[-1] = 1.0
-        return means
+    def corrected(self, theta: Vector, noise: float | None = None) -> Vector:
+        """With the intercept at which the mean of exp(theta . x) is that of the counts, for a normal theta . x.
 
-    def corrected(self, theta: Vector) -> Vector:
-        """With the intercept at which the mean of exp(theta . x) is that of the counts, for a normal theta . x."""
-        means = self._means
-        spread = self.moments.product_sum / self.moments.rows - np.outer(means, means)
-        variance = min(max(float(theta @ spread @ theta), 0.0), _LARGEST_VARIANCE)
-        corrected = theta.copy()
-        corrected[-1] += np.log(self.mean) - float(theta @ means) - variance / 2.0
-        return corrected
+        noise: the variance of the intercept of theta, if a correction within the noise of both shall be none, as by
+        James and Stein.
+        """
+        slopes, m = theta[:-1], self.moments.rows
+        variance = min(max(float(slopes @ self.columns.covariance @ slopes), 0.0), _LARGEST_VARIANCE)
+        correction = np.log(self.mean) - float(slopes @ self.columns.means) - variance / 2.0 - theta[-1]
+        of_slopes = float(np.square(slopes) @ np.square(self.moments.product_noise[-1, :-1]))
+        if noise is not None and correction:
+            noise += ((self.factor * self.moments.sum_noise) ** 2 + of_slopes) / m**2
+            correction *= max(0.0, 1.0 - noise / correction**2)
+        return np.append(slopes, theta[-1] + correction)
 
     def corrected_by(self, answer: GradientEstimate, theta: Vector, basis: Matrix) -> Vector:
         """With the intercept that a gradient at theta, whose clip is wide, asks for. basis: P."""

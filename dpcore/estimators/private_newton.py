@@ -10,7 +10,6 @@ Near its root phi* it is about kappa (I + D) (phi - phi*): ridge regression over
 Proof: docs/explanation/proofs.md, "Private Newton steps".
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, Self, cast
@@ -21,9 +20,11 @@ from numpy.typing import ArrayLike
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError, ShapeError
 from dpcore.estimators.base import LinearClassifier
 from dpcore.estimators.class_newton import MOST_WEIGHTS
+from dpcore.estimators.class_newton import Learned as LearnedClasses
 from dpcore.estimators.class_newton import learn as learn_classes
 from dpcore.estimators.class_weights import check_asked, weigh
 from dpcore.estimators.curvatures import OfLogOdds
+from dpcore.estimators.errors_of_classes import ClassAnswer, errors_of_classes
 from dpcore.estimators.errors_of_weights import Answer, Released, errors_of_weights
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant
 from dpcore.estimators.number_newton import NumberSettings
@@ -36,7 +37,7 @@ from dpcore.estimators.oracle import (
     RowOracle,
     check_left,
 )
-from dpcore.estimators.whitened_rounds import Seen, Whitening, bounded_step, clip_of, root
+from dpcore.estimators.whitened_rounds import Seen, Whitening, bounded_step, check_counted, clip_of, root
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.queries.moments import LITTLE_NOISE, longest_norm, norm_bound_of
 from dpcore.records.features import two_classes
@@ -48,8 +49,14 @@ CURVATURE = 0.05
 
 CLIP_OF_LOG_ODDS = 1.0
 """From this clip on, of two classes, so few gradients are clipped that weights are those of logistic regression."""
+CLIP_OF_LOG_ODDS_OF_CLASSES = 1.5
+"""That of several classes, whose gradients are up to sqrt(2) |z| long."""
 _UNKNOWN_OF_LOG_ODDS = (0.25, 0.25)
 """See dpcore.estimators.curvatures.Curvatures."""
+_WIDENED_OF_LOG_ODDS = 3.5
+"""The same: few gradients are clipped, but they pull log odds to one side. Measured on surveys at epsilon 1 and 4."""
+_WIDENED = 2.0
+"""dpcore.estimators.errors_of_weights.Released of weights that are no log odds: 95 of 100 hold on surveys then."""
 
 _SAMPLING = 0.5
 """Mean square of a coordinate of w z over that of C / |z|, which bounds it."""
@@ -81,12 +88,12 @@ USUAL_OF_CLASSES = Settings(0.4, 0.7, 0.5)
 """Of several classes. Measured on diamonds (5 classes) and surveys (11) at epsilon 1: with those of two classes the
 error is half a point to a point larger."""
 
-USUAL_OF_NUMBERS = Settings(0.5, 1.5, 1.6)
-"""Of numbers, measured on cps1988 and diamonds. The clip is the least: dpcore.estimators.number_newton widens it where
-noise is small."""
+USUAL_OF_NUMBERS = Settings(0.35, 1.0, 0.4)
+"""Of numbers. The clip is the least: dpcore.estimators.number_newton widens it where noise is small. How they
+were chosen: benchmarks/README.md, regressions."""
 
-USUAL_OF_COUNTS = Settings(0.5, 1.5, 8.0)
-"""Of counts, measured on randhie; the clip as of numbers."""
+USUAL_OF_COUNTS = Settings(0.35, 1.5, 2.0)
+"""Of counts, measured on randhie's visits, and on two columns of other tables taken for counts."""
 
 _ROOM_OF_CLASSES = Fraction(3, 10)
 """Of the way from the usual norm of two classes to `roomy_norm`: at either end errors are up to two points larger."""
@@ -96,10 +103,10 @@ class PrivateNewton(LinearClassifier):
     """A linear classifier from one release of moments and `rounds` - 1 of gradients; see the module's docstring.
 
     - rounds: at least 2. moments_part: the part of the budget's squared mu for the first release, by default 0.25, of
-      several classes 0.4, of numbers and counts 0.5; the others share the rest equally.
+      several classes 0.4, of numbers and counts 0.35; the others share the rest equally.
     - clip: C over the root mean square of |z|, by default 0.25, of several classes 0.7; of numbers and counts also over
-      the root of the residual variance, 1.5 to 4 by the noise. shrinkage: as in `MomentsDiscriminant`, by default
-      0.8, of several classes 0.5, of numbers 1.6, of counts 8.
+      the root of the residual variance, from 1 for numbers and 1.5 for counts to 4, by the noise. shrinkage: as in
+      `MomentsDiscriminant`, by default 0.8, of several classes 0.5, of numbers 0.4, of counts 2.
     - norm_bound: the clipping norm R of the moments; None is `roomy_norm` of the schema, and no clipping in `fit`.
       Results hardly change for values up to 1.4 times larger or smaller. Of several classes None is less roomy.
 
@@ -123,7 +130,8 @@ class PrivateNewton(LinearClassifier):
     `residual_variance_` and `r2_` are those of least squares.
 
     Of a label of several classes, `fit_queries` learns a row of weights for each, `theta_` (k, d), as
-    dpcore.estimators.class_newton describes; `covariance_` is then None.
+    dpcore.estimators.class_newton describes; `covariance_` (k d, k d) is then of weights beside the average of all
+    classes, class by class (dpcore.estimators.errors_of_classes), None for too many weights, or without a gradient.
     """
 
     several_classes: ClassVar[bool] = True
@@ -152,7 +160,8 @@ class PrivateNewton(LinearClassifier):
         start: weights (d,) of an earlier model over the same coordinates, at which the first gradient is asked for, in
         place of those that the moments suggest; of two classes only.
 
-        Raises ConfigurationError, also for more than MOST_COORDINATES; ShapeError; OracleRefusedError.
+        Raises ConfigurationError, also for more than MOST_COORDINATES; ShapeError; OracleRefusedError; DataError if no
+        row may count.
         """
         self._check()
         check_asked(self.class_weight, oracle.schema)
@@ -182,19 +191,22 @@ class PrivateNewton(LinearClassifier):
             self._check()
             exact = ClassRowOracle(*several, len(self.classes_))
             learned = self._learn_classes(exact)
+            # They are of a federation's answers.
+            self.covariance_: Matrix | None = None
+            self.sampling_: Matrix | None = None
             self._keep_class_rows(np.array([exact.in_given_units(row) for row in learned]))
             return self
         rows = RowOracle(self._edges(X, y))
         self._check()
         self._keep(rows.in_given_units(self._learn(rows, self.norm_bound)))
-        self.covariance_: Matrix | None = None
-        self.sampling_: Matrix | None = None
+        self.covariance_, self.sampling_ = None, None
         return self
 
     def _learn(self, oracle: MomentsAndGradients, norm_bound: Fraction | None, start: Vector | None = None) -> Vector:
         settings = self._settings(USUAL)
         first = settings.first
         asked = oracle.moments(part=first, norm_bound=norm_bound)
+        check_counted(oracle.schema, asked)
         weighing, moments = weigh(self.class_weight, oracle.schema.label, asked)
         self.class_weights_: tuple[int, ...] = weighing.weights
         whitening = Whitening.of(moments, settings.shrinkage)
@@ -224,10 +236,12 @@ class PrivateNewton(LinearClassifier):
         learned: Vector = whitening.basis.matrix.T @ phi
         # Hardly any gradient is clipped: weights are log odds, and curvature is known better.
         are_log_odds = settings.clip >= CLIP_OF_LOG_ODDS and not weighing.weights
-        loss = OfLogOdds(float(clip), unknown=_UNKNOWN_OF_LOG_ODDS) if are_log_odds else None
-        errors = errors_of_weights(
-            learned, answers, Released(oracle.schema, moments, whitening.basis.matrix, float(clip), loss=loss)
+        loss = (
+            OfLogOdds(float(clip), unknown=_UNKNOWN_OF_LOG_ODDS, widened=_WIDENED_OF_LOG_ODDS) if are_log_odds else None
         )
+        basis, widened = whitening.basis.matrix, 1.0 if loss else _WIDENED
+        released = Released(oracle.schema, moments, basis, float(clip), loss=loss, widened=widened)
+        errors = errors_of_weights(learned, answers, released)
         self.covariance_, self.sampling_ = errors.covariance, None if loss is None else errors.sampling
         return learned
 
@@ -243,6 +257,7 @@ class PrivateNewton(LinearClassifier):
         first = settings.first
         norm_bound = self.norm_bound or _norm_of_classes(oracle.schema, oracle.epsilon)
         asked = oracle.class_moments(part=first, norm_bound=norm_bound)
+        check_counted(oracle.schema, asked)
         weighing, moments = weigh(self.class_weight, oracle.schema.label, asked)
         self.class_weights_ = weighing.weights
         whitening = Whitening.of(moments, settings.shrinkage)
@@ -259,20 +274,36 @@ class PrivateNewton(LinearClassifier):
             settings.shrinkage,
         )
         self.rounds_done_ = 1 + learned.rounds
+        theta = learned.phi @ basis.matrix
         self.covariance_, self.sampling_ = None, None
+        if learned.answers and moments.bias and moments.sum_noise:
+            # The loss is not used: it has the covariances of a model without a map cleaned.
+            loss = OfLogOdds(float(clip))
+            self._keep_errors_of_classes(
+                theta, learned, Released(oracle.schema, moments, basis.matrix, loss.clip, loss=loss)
+            )
         notes = [weighing.note] if weighing.note else []
         if learned.refusal is not None:
             notes.append(f"received {self.rounds_done_} of {self.rounds} releases: {learned.refusal}")
         self.warning_ = "; ".join(notes) or None
-        return learned.phi @ basis.matrix
+        return theta
+
+    def _keep_errors_of_classes(self, theta: Matrix, learned: LearnedClasses, released: Released) -> None:
+        """Set covariance_ and sampling_, of weights beside their average, (k d, k d), class by class."""
+        answers = [ClassAnswer(phi @ released.basis, mean, deviation) for phi, mean, deviation in learned.answers]
+        errors = errors_of_classes(theta, answers, released)
+        if errors is not None:
+            is_whole = self.clip is not None and self.clip >= CLIP_OF_LOG_ODDS_OF_CLASSES and not self.class_weights_
+            self.covariance_, self.sampling_ = errors.covariance, errors.sampling if is_whole else None
 
     def _learn_numbers(self, oracle: NumberOracle) -> None:
         """A regression. Raises ConfigurationError without a bias."""
         is_count = oracle.schema.label.coding.kind == "count"
-        usual = self._settings(USUAL_OF_COUNTS if is_count else USUAL_OF_NUMBERS)
+        least = USUAL_OF_COUNTS if is_count else USUAL_OF_NUMBERS
+        usual = self._settings(least)
         if self.rounds < _LEAST_ROUNDS_OF_NUMBERS:
             raise ConfigurationError(f"rounds is {self.rounds}: a regression takes at least 3")
-        settings = NumberSettings(usual.first, self.clip, usual.shrinkage, int(self.rounds))
+        settings = NumberSettings(usual.first, self.clip, usual.shrinkage, int(self.rounds), least.clip)
         learned = learn_numbers(oracle, settings, self.norm_bound)
         self._keep_encoded(learned.theta)
         del self.classes_
@@ -335,11 +366,6 @@ def _norm_of_classes(schema: Schema, epsilon: Fraction) -> Fraction:
         bias=schema.bias,
     )
     return lean + (roomy_norm(schema) - lean) * _ROOM_OF_CLASSES
-
-
-def noise_of(seen: Sequence["Seen"]) -> float:
-    """The variance of each coordinate of phi for the noise of all releases."""
-    return 1.0 / sum(1.0 / one.noise**2 for one in seen) if seen[-1].noise else 0.0
 
 
 def sampling_of(relative_clip: float, rows: int) -> float:

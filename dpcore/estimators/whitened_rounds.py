@@ -9,10 +9,13 @@ from fractions import Fraction
 
 import numpy as np
 
+from dpcore.errors import DataError
+from dpcore.estimators.column_covariances import ColumnCovariances
 from dpcore.estimators.moments_discriminant import raise_eigenvalues
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.rados.distribution import ClassMoments, Moments, NumberMoments
 from dpcore.records.clipping import Basis
+from dpcore.records.schema import Schema
 
 # The spread of a symmetric S along the eigenvectors v_i of M = S + W, W of standard deviation s in each entry: for
 # large d
@@ -57,6 +60,8 @@ _LEAST_EIGENVALUE = 2.0**-16
 """Lower bound on A's eigenvalues over their mean: weaker directions would make entries of P too large to be exact."""
 
 _CLIP_UNITS = 1000
+_CERTAIN = 4.0
+"""Standard deviations of the noise by which a sum of weights is above 0."""
 _WIDEST = 3.0
 """The clip of later rounds over that of the first, at most."""
 
@@ -84,6 +89,19 @@ class Whitening:
         return cls._of_spreads(vectors, spreads, np.maximum(spreads, least), moments)
 
     @classmethod
+    def of_columns(cls, columns: ColumnCovariances, shrinkage: float) -> "Whitening":
+        """Of centred columns, the bias by itself; shrinkage: as for `raise_eigenvalues`, of what noise left unknown."""
+        values, vectors = np.linalg.eigh(columns.covariance)
+        k = len(values)
+        raised = raise_eigenvalues(values, columns.deviations, shrinkage) if k else values
+        raised = np.maximum(raised, _LEAST_EIGENVALUE * float(np.trace(columns.covariance)) / max(k, 1))
+        matrix, spread = np.eye(k + 1), np.eye(k + 1)
+        matrix[:k, :k] = (vectors / np.sqrt(raised)) @ vectors.T
+        matrix[:k, k] = -matrix[:k, :k] @ columns.means
+        spread[:k, :k] = (vectors * (np.maximum(values, 0.0) / raised)) @ vectors.T
+        return cls(Basis.of(matrix), spread)
+
+    @classmethod
     def _of_spreads(
         cls, vectors: Matrix, spreads: Vector, raised: Vector, moments: Moments | ClassMoments | NumberMoments
     ) -> "Whitening":
@@ -106,6 +124,22 @@ class Whitening:
     def size_along(self, axes: Matrix) -> float:
         """The same for the part of z along orthonormal axes, (d, k)."""
         return max(1.0, float(np.sqrt((axes * (self.spread @ axes)).sum())))
+
+
+def check_counted(schema: Schema, moments: Moments | ClassMoments) -> None:
+    """Raise DataError if rows count by a weight, and the noise hides whether any is above 0.
+
+    moments: of weighted rows, with a bias, whose square is the sum of the weights.
+    """
+    if schema.weight is None:
+        return
+    total, noise = float(moments.product_sum[-1, -1]), float(moments.product_noise[-1, -1])
+    if total <= max(_CERTAIN * noise, 0.0):
+        raise DataError(
+            f"the rows' weights {schema.weight.column!r} add up to {max(total, 0.0):.0f} rows, give or take "
+            f"{1.96 * noise:.0f}: nothing can be learned. Check that the column is not 0 or empty, or ask with a "
+            "larger epsilon. One answer was paid for, and no more is asked"
+        )
 
 
 def clip_of(relative: float, size: float) -> Fraction:
@@ -135,6 +169,11 @@ class Seen:
     phi: Vector
     target: Vector
     noise: float
+
+
+def noise_of(seen: Sequence[Seen]) -> float:
+    """The variance of each coordinate of phi for the noise of all releases."""
+    return 1.0 / sum(1.0 / one.noise**2 for one in seen) if seen[-1].noise else 0.0
 
 
 @dataclass(frozen=True, eq=False)

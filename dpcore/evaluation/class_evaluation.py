@@ -3,12 +3,14 @@
 The k^2 cells, by class and predicted class, exclude one another: a sensitivity of 2 in L1 and L2^2. Intervals are those
 of dpcore.evaluation.evaluation, and hold with probability at least `confidence` for each family:
 
-    the error;    the classes' recalls;    the classes' precisions.
+    the error;    the classes' recalls;    the classes' precisions;    costs (dpcore.evaluation.class_costs).
+
+With costs the matrix is asked for with each of several shifts of the scores: a sensitivity of 2 for each.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, ShapeError
 from dpcore.estimators.oracle import WHOLE, StatisticOracle, asked_part, check_left, check_pieces, failure_of
+from dpcore.evaluation.class_costs import ClassCosts, LeastClassCost, Shifted, raised, tried_shifts
 from dpcore.evaluation.intervals import CellNoise, Judge, Proportion, count_of
 from dpcore.numbers.fixed_point import Matrix
 from dpcore.numbers.rationals import lower_percent, upper_percent
@@ -62,6 +65,21 @@ class ClassEvaluation:
     """The part of the rows that it is about; None for all."""
     unseen: bool = False
     """Whether the model was not trained on the rows; intervals on the distribution are only then stated."""
+    least_cost: LeastClassCost | None = None
+    """What costs least, if costs were given."""
+    shifted: Shifted | None = field(default=None, repr=False)
+    """The counts behind it, for other costs; None of an evaluation that was read from a file."""
+
+    def cheapest(self, costs: ClassCosts | str) -> LeastClassCost:
+        """What costs least among the shifts that were asked about, which costs no privacy.
+
+        Raises ConfigurationError for malformed costs, and for an evaluation that was read from a file.
+        """
+        if self.shifted is None:
+            raise ConfigurationError(
+                "an evaluation from a file has no counts: evaluate with --cost; with --reuse that asks nothing again"
+            )
+        return self.shifted.least_cost(ClassCosts.parse(costs, self.classes) if isinstance(costs, str) else costs)
 
     @property
     def usable(self) -> float:
@@ -86,6 +104,7 @@ class ClassEvaluation:
             "classes": {
                 name: {"recall": recall.to_dict(), "precision": precision.to_dict()} for name, recall, precision in each
             },
+            "least_cost": None if self.least_cost is None else self.least_cost.to_dict(),
         }
 
     def sentences(self) -> tuple[str, ...]:
@@ -104,6 +123,7 @@ class ClassEvaluation:
                 f"{name!r}: {_range(found.lower, found.upper)} of its rows are found, and "
                 f"{_range(right.lower, right.upper)} of the rows predicted to be of it are."
             )
+        lines += () if self.least_cost is None else self.least_cost.sentences()
         lines.append(
             f"Each family of statements holds with probability at least {lower_percent(self.confidence, 1)} %. A cell "
             f"of the confusion matrix is within {self.cell_half_width:.0f} rows."
@@ -135,6 +155,16 @@ def class_cells(theta: Matrix, schema: Schema, feature_map: FeatureMap | None = 
     return tuple(And((LabelClass(value), *parts)) for value in label.values for parts in predicted)
 
 
+def shifted_cells(
+    theta: Matrix, schema: Schema, shifts: Matrix, feature_map: FeatureMap | None = None
+) -> tuple[Predicate, ...]:
+    """`class_cells` with each of these shifts (n, k) of the scores, the first of which are 0. Raises as it does."""
+    plain = class_cells(theta, schema, feature_map)
+    has_bias = schema.bias if feature_map is None else feature_map.bias
+    others = (class_cells(raised(theta, each, bias=has_bias), schema, feature_map) for each in shifts[1:])
+    return (*plain, *(cell for cells in others for cell in cells))
+
+
 def is_right_class(theta: Matrix, schema: Schema, feature_map: FeatureMap | None = None) -> Predicate:
     """A model's score as of dpcore.evaluation.selection: the class of its largest score is the label's.
 
@@ -158,23 +188,27 @@ def evaluate_classes(
     part: Fraction = WHOLE,
     unseen: bool | None = None,
     feature_map: FeatureMap | None = None,
+    costs: ClassCosts | None = None,
 ) -> ClassEvaluation:
     """Evaluate the classifier of the largest score on the federation's rows, by one release.
 
-    theta: (k, d). unseen: as for dpcore.evaluation.evaluation.evaluate. Raises what `class_cells` and the oracle raise.
+    theta: (k, d). unseen: as for dpcore.evaluation.evaluation.evaluate. costs: for which shifts are tried. Raises what
+    `class_cells`, `tried_shifts` and the oracle raise.
     """
     check_pieces(oracle)
     check_left(oracle, part)
-    cells = class_cells(theta, oracle.schema, feature_map)
-    k = math.isqrt(len(cells))
+    strengths, shifts = ((0.0,), np.zeros((1, len(theta)))) if costs is None else tried_shifts(costs)
+    cells = shifted_cells(theta, oracle.schema, shifts, feature_map)
+    k = math.isqrt(len(cells) // len(shifts))
     estimates = oracle.statistic(cells, part=part, confidence=confidence, feature_map=feature_map)
-    counts, every = (estimates.values * estimates.rows).reshape(k, k), estimates.most_rows or estimates.rows
+    matrices, every = (estimates.values * estimates.rows).reshape(-1, k, k), estimates.most_rows or estimates.rows
     about = asked_part(oracle)
     if unseen is None:
         unseen = about is not None and about.part is Part.HELD_BACK
     noise = CellNoise.of(estimates)
     if noise.deviation == 0.0:
-        counts = np.rint(counts)
+        matrices = np.rint(matrices)
+    counts = matrices[0]
     judge = Judge(noise, failure_of(confidence, about), every, unseen=unseen)
     right = np.diag(counts)
     off = counts - np.diag(right)
@@ -182,6 +216,7 @@ def evaluate_classes(
     def share(code: int, others: NDArray[np.float64]) -> Proportion:
         return judge.proportion(count_of(right[code]), count_of(*np.delete(others, code)), k)
 
+    shifted = Shifted(shifts, strengths, matrices, judge)
     return ClassEvaluation(
         classes=several_classes(oracle.schema.label, "a confusion matrix of classes").values,
         rows=every,
@@ -194,6 +229,8 @@ def evaluate_classes(
         deviation=noise.deviation,
         part=about,
         unseen=unseen,
+        least_cost=None if costs is None else shifted.least_cost(costs),
+        shifted=shifted,
     )
 
 

@@ -42,8 +42,9 @@ from scipy import optimize
 
 from dpcore.errors import ConfigurationError
 from dpcore.estimators.oracle import WHOLE, StatisticOracle, asked_part, check_left, failure_of
-from dpcore.evaluation.intervals import Bounded, CellNoise
-from dpcore.evaluation.located_scores import Located, in_bins, locate, located_cells
+from dpcore.evaluation.intervals import Bounded, ratio_on_rows
+from dpcore.evaluation.located_scores import Located, check_no_series, in_bins, locate, located_cells
+from dpcore.evaluation.observed_bins import ObservedBin, Sums, bins_in_words, observed_bins, table
 from dpcore.evaluation.options import EvaluationOptions
 from dpcore.evaluation.scores import LinearScores, linear_scores
 from dpcore.numbers.fixed_point import Vector
@@ -65,7 +66,6 @@ from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import Count
 from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.schema import Schema
-from dpcore.statistics.accuracy import Estimates
 
 _OF_TERMS = Fraction(5, 7)
 """The part that gain and deviance have of the budget that is left after the first release."""
@@ -73,23 +73,6 @@ _TAILS = 0.01
 """Of scores, and of counts: few rows are beyond, and each may add more to a sum than all others."""
 _BEYOND = LARGEST_LOG / 4
 """Scores beyond this are no logarithms of rates of counts up to a million over exposures from 1e-9."""
-
-
-@dataclass(frozen=True)
-class RateBin:
-    """Rows whose predicted rate is in (lower, upper]."""
-
-    lower: float
-    upper: float
-    rows: float
-    """Their number, with noise."""
-    observed: Bounded | None
-    """Their counts over their exposures; None if the noise hides how large these are."""
-
-    @property
-    def is_off(self) -> bool:
-        """Whether the interval is outside of the predicted range."""
-        return self.observed is not None and (self.observed.lower > self.upper or self.observed.upper < self.lower)
 
 
 @dataclass(frozen=True)
@@ -108,7 +91,7 @@ class CountEvaluation:
     largest_rate: float
     most: int
     """Counts above it count as it."""
-    bins: tuple[RateBin, ...]
+    bins: tuple[ObservedBin, ...]
     edges_found: bool
     """Whether a first release found where the scores are."""
     rounding: float
@@ -119,6 +102,10 @@ class CountEvaluation:
     def to_dict(self) -> dict[str, Any]:
         """For JSON; all numbers are finite."""
         return {**asdict(self), "part": None if self.part is None else self.part.to_dict()}
+
+    def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Observed beside predicted rates."""
+        return table(self.bins)
 
     def sentences(self) -> tuple[str, ...]:
         """For people."""
@@ -135,10 +122,7 @@ class CountEvaluation:
             f"It is that of predictions clipped to rates from {self.least_rate:.4g} to {self.largest_rate:.4g}, and of "
             f"counts clipped to {self.most}, beside the best rate that is the same for all rows."
         )
-        known = [each for each in self.bins if each.observed is not None]
-        off = sum(each.is_off for each in known)
-        told = f"{off} have a rate outside of what is predicted" if off else "no rate is outside of what is predicted"
-        rates = f"Of {len(self.bins)} bins of predicted rates {len(known)} are measured, and {told}."
+        rates = bins_in_words(self.bins, "rates")
         seen = "The model may have been trained on these rows: nothing is said about new ones."
         return (first, clipped, rates) if self.unseen else (first, clipped, rates, seen)
 
@@ -217,32 +201,36 @@ def evaluate_counts(
     theta: (d,). unseen: as for dpcore.evaluation.evaluation.evaluate. Raises what `linear_scores` and the oracle raise.
     """
     chosen = options or EvaluationOptions()
-    if getattr(oracle, "adaptive", None) is not None:
-        raise ConfigurationError(
-            "the sums of an explained deviance are about the same rows, and each question of a series about its own: "
-            "leave adaptive out"
-        )
+    check_no_series(oracle, "an explained deviance")
     check_left(oracle, WHOLE)
     first = chosen.edges_part
     starts, of_counts = _count_cells(oracle.schema)
-    where, counted = locate(theta, oracle, part=first, feature_map=feature_map, others=of_counts)
-    most = _largest(counted, starts, cast("Count", oracle.schema.label).upper)
+    where, (counted,) = locate(theta, oracle, part=first, feature_map=feature_map, others=(of_counts,))
+    most = _largest(counted.located, starts, cast("Count", oracle.schema.label).upper)
     asked = _Asked.of(theta, oracle.schema, where, most, chosen.count, feature_map)
     of_terms = oracle.statistic(asked.terms, part=(1 - first) * _OF_TERMS, feature_map=feature_map)
     of_bins = oracle.statistic(asked.rates, part=(1 - first) * (1 - _OF_TERMS), feature_map=feature_map)
     about = asked_part(oracle)
     failure = failure_of(chosen.confidence, about)
-    bins = _Bins.of(asked, of_bins)
-    counts, over = _totals(asked, of_terms, failure / 4)
+    sums, longest = Sums.of(of_terms), exposures(asked.label)[1]
+    counts, over = _totals(asked, sums, failure / 4)
+    over_unit = longest if asked.label.coding.has_exposure else None
     return CountEvaluation(
         rows=of_terms.rows,
         confidence=chosen.confidence,
-        explained=_explained(asked, of_terms, counts, over, failure / 2),
-        rate=_rate(counts, over),
+        explained=_explained(asked, sums, counts, over, failure / 2),
+        rate=ratio_on_rows(counts.estimate, most, over.estimate, longest, sums.reach(failure, 2), least=0.0),
         least_rate=math.exp(asked.centre - asked.reach),
         largest_rate=math.exp(asked.centre + asked.reach),
         most=most,
-        bins=bins.rates(asked.edges, failure),
+        bins=observed_bins(
+            Sums.of(of_bins),
+            np.exp(asked.edges),
+            where.means_between(asked.edges, np.exp(np.clip(where.middles, asked.edges[0], asked.edges[-1]))),
+            most,
+            over_unit,
+            failure,
+        ),
         edges_found=where.found,
         rounding=asked.scores.rounding,
         part=about,
@@ -294,55 +282,13 @@ def _largest(counted: Vector, starts: Sequence[int], upper: int) -> int:
     return upper if last + 1 >= len(starts) else min(2 * (starts[last + 1] - 1) or 2, upper)
 
 
-def _sums(estimates: Estimates) -> tuple[Vector, CellNoise, float]:
-    """The sums over rows, their noise, and the most that rounding down took from each."""
-    return estimates.values * estimates.rows, CellNoise.of(estimates), estimates.quantisation * estimates.rows
-
-
-@dataclass(frozen=True, eq=False)
-class _Bins:
-    """Sums over the rows of each bin."""
-
-    rows: Vector
-    counts: Vector
-    over: Vector
-    """Exposures; the rows without any."""
-    count_noise: float
-    """What a deviation of the noise on a cell is, in counts."""
-    over_noise: float
-    noise: CellNoise
-    rounded: float
-
-    @classmethod
-    def of(cls, asked: _Asked, estimates: Estimates) -> "_Bins":
-        sums, noise, rounded = _sums(estimates)
-        upper, longest = asked.most, exposures(asked.label)[1]
-        has = asked.label.coding.has_exposure
-        rows, shares, *over = sums.reshape(3 if has else 2, -1)
-        return cls(rows, shares * upper, over[0] * longest if over else rows, upper, longest, noise, rounded)
-
-    def rates(self, edges: Vector, failure: float) -> tuple[RateBin, ...]:
-        """The rates of each bin, whose intervals hold together."""
-        each = failure / (2 * len(self.rows))
-        reach = self.noise.half_width(1, each) + self.rounded
-        ends = np.exp(edges).tolist()
-        return tuple(
-            RateBin(
-                ends[place],
-                ends[place + 1],
-                float(rows),
-                _rate(_ends(float(count), self.count_noise * reach), _ends(float(over), self.over_noise * reach)),
-            )
-            for place, (rows, count, over) in enumerate(zip(self.rows, self.counts, self.over, strict=True))
-        )
-
-
-def _totals(asked: _Asked, estimates: Estimates, failure: float) -> tuple[Bounded, Bounded]:
+def _totals(asked: _Asked, sums: Sums, failure: float) -> tuple[Bounded, Bounded]:
     """Counts and exposures of all rows. failure: of each."""
-    sums, noise, rounded = _sums(estimates)
-    reach = noise.half_width(1, failure) + rounded
+    reach = sums.reach(failure)
     units = asked.most, exposures(asked.label)[1]
-    counts, over = (_ends(unit * float(total), unit * reach) for unit, total in zip(units, sums[3:], strict=True))
+    counts, over = (
+        _ends(unit * float(total), unit * reach) for unit, total in zip(units, sums.values[3:], strict=True)
+    )
     return counts, over
 
 
@@ -351,18 +297,15 @@ def _ends(value: float, reach: float) -> Bounded:
     return Bounded(value, max(value - reach, 0.0), max(value + reach, 0.0))
 
 
-def _rate(counts: Bounded, over: Bounded) -> Bounded | None:
-    if over.lower <= 0.0 or over.estimate <= 0.0:
-        return None
-    return Bounded(max(counts.estimate, 0.0) / over.estimate, counts.lower / over.upper, counts.upper / over.lower)
-
-
-def _explained(asked: _Asked, estimates: Estimates, counts: Bounded, over: Bounded, failure: float) -> Bounded | None:
+def _explained(asked: _Asked, sums: Sums, counts: Bounded, over: Bounded, failure: float) -> Bounded | None:
     """The share with its interval; None if the deviance may be 0. failure: of the gain and the deviance."""
-    sums, noise, rounded = _sums(estimates)
+    noise, rounded = sums.noise, sums.rounded
     bound = gain_bound(asked.most, exposures(asked.label)[1], asked.centre, asked.reach)
-    gain, deviance = bound * float(sums[0] - sums[1]), deviance_bound(asked.label, asked.centre, asked.most)
-    spread = deviance * float(sums[2])
+    gain, deviance = (
+        bound * float(sums.values[0] - sums.values[1]),
+        deviance_bound(asked.label, asked.centre, asked.most),
+    )
+    spread = deviance * float(sums.values[2])
     if over.lower <= 0.0 or counts.estimate <= 0.0:
         return None
     middle = float(asked.centre)

@@ -11,6 +11,7 @@ Intervals hold with probability at least `confidence` for each family, for rows 
 
     the error;    usable rows;    the four cells;    true and false positive rate, precision and balanced accuracy;
     all bins of the calibration;    all points of the ROC curve;    the area under it (dpcore.evaluation.scores);
+    average precision (dpcore.evaluation.average_precision);
     the share of positive rows;    F1;    precision and F1 at all edges;    costs (dpcore.evaluation.thresholds).
 """
 
@@ -24,6 +25,7 @@ from scipy import special
 
 from dpcore.errors import ConfigurationError, ShapeError
 from dpcore.estimators.oracle import WHOLE, StatisticOracle, asked_part, check_left, check_pieces, failure_of
+from dpcore.evaluation.average_precision import average_precision
 from dpcore.evaluation.intervals import CellNoise, Count, Interval, Judge, Proportion, count_of
 from dpcore.evaluation.options import Costs, EvaluationOptions
 from dpcore.evaluation.scores import (
@@ -113,6 +115,8 @@ class Evaluation:
     """Of usable rows that are positive."""
     f1: Proportion
     """The harmonic mean of precision and the true positive rate."""
+    average_precision: Proportion
+    """The area under the curve of precision and recall: dpcore.evaluation.average_precision."""
     points: tuple[ThresholdPoint, ...]
     """Precision, recall and F1 at each edge, from high thresholds to low."""
     auc: Proportion
@@ -153,6 +157,7 @@ class Evaluation:
             "auc",
             "positive_share",
             "f1",
+            "average_precision",
         )
         numbers = (
             "confidence",
@@ -198,6 +203,11 @@ class Evaluation:
         """Whether the noise on the area is small enough."""
         return self.auc_half_width <= MEASURED
 
+    @property
+    def average_precision_is_measured(self) -> bool:
+        """Whether the noise leaves an interval that says something."""
+        return is_measurable(self.average_precision)
+
     def sentences(self) -> tuple[str, ...]:
         """The results in words."""
         named = (
@@ -228,6 +238,7 @@ class Evaluation:
             share,
             *rates,
             self.area_in_words(),
+            self.average_precision_in_words(),
             self.calibration_in_words(),
             *costs,
             *self._meaning(),
@@ -272,6 +283,11 @@ class Evaluation:
         if self.edges_found is False:
             found += ". The noise of the first release hides where the scores are, so the bins have even steps"
         return f"{found}."
+
+    def average_precision_in_words(self) -> str:
+        """The average precision, and that of scores that say nothing."""
+        found = f"Average precision, the area under the curve of precision and recall, {_found(self.average_precision)}"
+        return f"{found}; scores that say nothing have {_percent(self.positive_share.estimate)}."
 
     def calibration_in_words(self) -> str:
         """In how many bins the model's probabilities are right, wrong, or not measured."""
@@ -349,6 +365,7 @@ def evaluate(
     Raises ShapeError if theta does not fit the schema, ConfigurationError if it is not finite, and what
     `oracle.statistic` raises.
     """
+    costs = None if options.cost is None else Costs.parse(options.cost)
     edges, scores, estimates = _ask(theta, oracle, options, part, feature_map)
     asks_cells = not options.edges_part
     counts, every = estimates.values * estimates.rows, estimates.most_rows or estimates.rows
@@ -380,6 +397,7 @@ def evaluate(
         **_rates(cells, judge),
         positive_share=judge.proportion(true_positive + false_negative, true_negative + false_positive),
         f1=f1_of(true_positive, false_positive + false_negative, judge),
+        average_precision=average_precision(histogram, judge),
         points=decided.points(),
         calibration=_calibration(histogram, edges.values + offset, options.scale, of_edges),
         roc=curve.points(edges.values, of_edges),
@@ -391,7 +409,7 @@ def evaluate(
         deviation=noise.deviation,
         part=about,
         unseen=unseen,
-        least_cost=None if options.cost is None else decided.least_cost(Costs.parse(options.cost)),
+        least_cost=None if costs is None else decided.least_cost(costs),
         thresholds=decided,
     )
 

@@ -147,6 +147,25 @@ def interval_on_rows(a: Count, b: Count, noise: CellNoise, failure: float) -> In
     return _clipped((middle - root) / leading, (middle + root) / leading)
 
 
+def ratio_on_rows(
+    value: float, unit: float, over: float, over_unit: float, reach: float, least: float = -math.inf
+) -> Bounded | None:
+    """The ratio of two noisy sums with every r at which |value - r over| may be noise; None if `over` may be 0.
+
+    unit, over_unit: what noise of size 1 is on each. reach: what the noise of value - r over exceeds at most with the
+    probability that the interval fails, over hypot(unit, r over_unit) (Fieller). least: no ratio is smaller.
+    """
+    leading = over**2 - (reach * over_unit) ** 2
+    if over <= 0.0 or leading <= 0.0:
+        return None
+    middle, constant = value * over, value**2 - (reach * unit) ** 2
+    root = math.sqrt(max(middle**2 - leading * constant, 0.0))
+    estimate, lower, upper = (
+        max(found, least) for found in (value / over, *((middle + s * root) / leading for s in (-1, 1)))
+    )
+    return Bounded(estimate, min(lower, estimate), max(upper, estimate))
+
+
 def interval_on_distribution(a: Count, b: Count, noise: CellNoise, failure: float, most: int) -> Interval:
     """Contains p with probability >= 1 - failure, over A + B rows drawn independently and the noise.
 
@@ -180,6 +199,24 @@ def _upper_end(a: Count, b: Count, noise: CellNoise, rows: tuple[float, float], 
             far = excess(1.0, t) > 0.0
             end = 1.0 if far else min(optimize.brentq(excess, end, 1.0, args=(t,), xtol=_TOLERANCE) + _TOLERANCE, 1.0)
     return float(end)
+
+
+def mean_of_bounded(lower: float, upper: float, rows: float, failure: float) -> Interval:
+    """The mean of numbers from 0 to 1, of which `rows` or more were drawn with a mean from lower to upper.
+
+    Every p with rows KL(end || p) <= log(2 / failure): Hoeffding, J. Am. Stat. Assoc. 58, 1963, theorem 1.
+    """
+    if rows < 1.0:
+        return ANYTHING
+    most = math.log(2.0 / failure) / rows
+
+    def beyond(p: float, end: float) -> float:
+        return float(special.rel_entr(end, p) + special.rel_entr(1.0 - end, 1.0 - p)) - most
+
+    low = 0.0 if beyond(1e-12, lower) <= 0.0 else optimize.brentq(beyond, 1e-12, lower, args=(lower,), xtol=_TOLERANCE)
+    top = 1.0 - 1e-12
+    high = 1.0 if beyond(top, upper) <= 0.0 else optimize.brentq(beyond, upper, top, args=(upper,), xtol=_TOLERANCE)
+    return _clipped(float(low) - _TOLERANCE, float(high) + _TOLERANCE)
 
 
 def binomial_at_most(y: Floats, rows: float, e: float) -> Floats:

@@ -12,6 +12,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dpcore.errors import ConfigurationError
 from dpcore.estimators.oracle import StatisticOracle
 from dpcore.evaluation.scores import CELLS, linear_scores, located
 from dpcore.numbers.fixed_point import Vector
@@ -54,11 +55,46 @@ class Located:
         """The mean over rows of values (CELLS,) of cells."""
         return float(self.rows @ values / self.rows.sum())
 
+    def means_between(self, ends: Vector, values: Vector) -> Vector:
+        """The mean of values (CELLS,) of cells, of the rows with scores between each two of the ends.
+
+        values: increasing. They are clipped to those of the ends, as a cell may reach beyond; without rows, the middle.
+        """
+        at_ends = np.interp(ends, self.middles, values)
+        place = np.clip(np.searchsorted(ends, self.middles, side="left") - 1, 0, len(ends) - 2)
+        weights = np.bincount(place, self.rows, len(ends) - 1)
+        totals = np.bincount(place, self.rows * values, len(ends) - 1)
+        means = np.where(weights > 0.0, totals / np.maximum(weights, 1e-300), (at_ends[:-1] + at_ends[1:]) / 2.0)
+        return np.asarray(np.clip(means, at_ends[:-1], at_ends[1:]), dtype=np.float64)
+
     @property
     def middles(self) -> Vector:
         """(CELLS,)."""
         found: Vector = (self.grid[1:] + self.grid[:-1]) / 2.0
         return found
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyCells:
+    """Rows of cells that exclude one another."""
+
+    counts: Vector
+    deviation: float
+    """Of the noise on each."""
+
+    @property
+    def located(self) -> Vector:
+        """Without what is lost in the noise."""
+        return located(self.counts, self.deviation)
+
+
+def check_no_series(oracle: StatisticOracle, what: str) -> None:
+    """Raise ConfigurationError if each question would be about rows of its own. what: is made of all answers."""
+    if getattr(oracle, "adaptive", None) is not None:
+        raise ConfigurationError(
+            f"the sums of {what} are about the same rows, and each question of a series about its own: leave adaptive "
+            "out"
+        )
 
 
 def located_cells(
@@ -87,15 +123,18 @@ def locate(
     *,
     part: Fraction,
     feature_map: FeatureMap | None = None,
-    others: Sequence[Predicate] = (),
-) -> tuple[Located, Vector]:
-    """One release that spends this part, and about how many rows each of other cells of it has.
+    others: Sequence[Sequence[Predicate]] = (),
+) -> tuple[Located, list[NoisyCells]]:
+    """One release that spends this part, and how many rows each of other cells of it has.
 
-    Raises as `linear_scores` and the oracle do.
+    others: cells of different things, those of each in order. Raises as `linear_scores` and the oracle do.
     """
     grid, asked = located_cells(theta, oracle.schema, feature_map)
-    estimates = oracle.statistic((*asked, *others), part=part, feature_map=feature_map)
+    estimates = oracle.statistic(
+        (*asked, *(each for cells in others for each in cells)), part=part, feature_map=feature_map
+    )
     counts, deviation = estimates.values * estimates.rows, estimates.deviation * estimates.rows
-    rows, of_others = located(counts[:CELLS], deviation), located(counts[CELLS:], deviation)
+    groups = np.split(counts, np.cumsum([CELLS, *map(len, others)])[:-1])
+    rows = located(groups[0], deviation)
     found = bool(rows.sum() > 0.0)
-    return Located(grid, rows if found else np.ones(CELLS), found), of_others
+    return Located(grid, rows if found else np.ones(CELLS), found), [NoisyCells(each, deviation) for each in groups[1:]]

@@ -10,9 +10,33 @@ from dpcore.declared import Declared, Option
 from dpcore.errors import ConfigurationError
 
 FALSE_NEGATIVE, FALSE_POSITIVE = "false-negative", "false-positive"
-_COSTS = re.compile(r"(false-negative|false-positive)=(\d{1,9}(?:\.\d{1,9})?)")
+_COST = re.compile(r"([^=:]+)=([0-9]{1,9}(?:\.[0-9]{1,9})?)")
+_COSTS = re.compile(r"(false-negative|false-positive)=([0-9]{1,9}(?:\.[0-9]{1,9})?)")
 FEWEST_FOUND, LEAST_BINS, EVEN_BINS, MOST_BINS = 4, 6, 20, 256
 USUAL_BINS = 8
+
+
+def written_costs(text: str) -> dict[str, Fraction]:
+    """What is named in "flu=10:flu>cold=2", with its cost. Raises ConfigurationError."""
+    found: dict[str, Fraction] = {}
+    # Python callers may give anything.
+    for part in text.split(":") if isinstance(text, str) else ("",):
+        match = _COST.fullmatch(part.strip())
+        if match is None or match[1].strip() in found:
+            raise ConfigurationError(
+                f"the cost is {text!r}: write CLASS=5, or CLASS>CALLED=5, joined by :, each once, with numbers in "
+                "plain digits, at most 9 before and 9 after the point"
+            )
+        found[match[1].strip()] = Fraction(match[2])
+    return found
+
+
+def _check_written(text: str) -> None:
+    """Raise ConfigurationError for what is no cost, whatever the label."""
+    if not isinstance(text, str) or "false-" in text or "=" not in text:
+        Costs.parse(text)
+    else:
+        written_costs(text)
 
 
 @dataclass(frozen=True)
@@ -62,7 +86,8 @@ class EvaluationOptions(Declared):
     bins: Annotated[
         int | None,
         Option(
-            "Number of bins of scores, for calibration and ROC.", default=f"{USUAL_BINS}, or {EVEN_BINS} at even steps"
+            "Number of bins of scores, for calibration, ROC, and observed beside predicted values.",
+            default=f"{USUAL_BINS}, or {EVEN_BINS} at even steps",
         ),
     ] = None
     scale: Annotated[float, Option("Scale of the scores, for scores that are not log odds.", above=0)] = 1.0
@@ -78,7 +103,8 @@ class EvaluationOptions(Declared):
     cost: Annotated[
         str | None,
         Option(
-            "What mistakes cost, such as false-negative=5:false-positive=1. Prints the threshold of the least cost."
+            "What mistakes cost, such as false-negative=5:false-positive=1, or of several classes flu=10:flu>cold=2. "
+            "Prints the threshold, or the shifts of scores, of the least cost."
         ),
     ] = None
 
@@ -86,7 +112,7 @@ class EvaluationOptions(Declared):
         super().__post_init__()
         bins = self.count
         if self.cost is not None:
-            Costs.parse(self.cost)
+            _check_written(self.cost)
         if not math.isfinite(self.scale):
             raise ConfigurationError(f"scale is {self.scale}: give a finite score above 0")
         if self.edges_part and not FEWEST_FOUND <= bins <= MOST_BINS:

@@ -91,7 +91,7 @@ class _Decision:
         total = sum(count.value for count, _ in cells)
         sum_ = a * self.missed.value + b * self.wrong.value
         estimate = min(max(sum_ / total, 0.0), max(a, b)) if total > 0.0 else max(a, b)
-        on_rows = _mean_on_rows(cells, judge.noise.reach(1, judge.failure / statements), max(a, b))
+        on_rows = mean_on_rows(cells, judge.noise.reach(1, judge.failure / statements), max(a, b))
         new = self._cost_on_distribution(a, b, judge, 2 * statements) if judge.unseen else None
         return Cost(estimate, on_rows, new)
 
@@ -117,7 +117,7 @@ def _f1_of(share: Interval) -> Interval:
     return Interval(2.0 * share.lower / (1.0 + share.lower), 2.0 * share.upper / (1.0 + share.upper))
 
 
-def _mean_on_rows(cells: Sequence[tuple[Count, float]], reach: float, most: float) -> tuple[float, float]:
+def mean_on_rows(cells: Sequence[tuple[Count, float]], reach: float, most: float) -> tuple[float, float]:
     """The module's interval on the rows: the e from 0 to `most` with S(e)^2 <= reach^2 sum_i (w_i - e)^2."""
     total, number = sum(count.value for count, _ in cells), sum(count.cells for count, _ in cells)
     weighted = sum(weight * count.value for count, weight in cells)

@@ -1,10 +1,11 @@
 """Pairwise masks for secure aggregation: the whole cohort's total is exact, and any part of it is uniformly random.
 
-Every two members derive a stream of numbers mod 2^w from an X25519 agreement. The member whose name sorts first adds it
-to its slots, the other subtracts it. In the sum over the whole cohort all streams cancel.
+Two members that share a mask derive a stream of numbers mod 2^w from an X25519 agreement. The member whose name sorts
+first adds it to its slots, the other subtracts it. In the sum over the whole cohort all streams cancel.
 
-In the sum over a proper subset, or one that counts a member twice, some stream of two honest members remains: the slots
-are uniform mod 2^w to anyone who holds neither private key.
+Every two share one, or those that a graph joins (dpcore.paillier.mask_graph). In a sum over a part of the honest
+members, or one that counts some of them more often, a stream of two honest ones remains if the graph on them is
+connected: the slots are uniform mod 2^w to anyone who holds none of their private keys.
 
     shared = X25519(own private key, the peer's public key)
     key    = HKDF-SHA256(shared, salt = cohort digest,
@@ -89,8 +90,8 @@ def cohort_mask(
 ) -> NDArray[np.uint64]:
     """One member's mask: uint64 `shape` = (ciphertexts, slots), below 2^value_bits; all members' sum to zero.
 
-    peers: X25519 public keys of all others, by name. own_key must be fresh, for this attempt and cohort only. Raises as
-    `pairs`.
+    peers: X25519 public keys of those that share a mask with it, by name. own_key must be fresh, for this attempt and
+    cohort only. Raises as `pairs`.
     """
     total, stream = np.zeros(shape, dtype=np.uint64), np.empty(shape, dtype="<u8")
     for is_added, key in attempt.pairs(own_name, own_key, peers, _DOMAIN, length=32):

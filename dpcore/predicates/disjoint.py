@@ -35,6 +35,7 @@ from dpcore.predicates.expressions import (
     LabelAbove,
     LabelAtLeast,
     LabelClass,
+    LabelError,
     LabelIs,
     NonNegative,
     Not,
@@ -194,7 +195,7 @@ def _conjunction(predicate: Predicate, *, negated: bool) -> Sequence[Predicate]:
     return ()
 
 
-def _atom_facts(atom: Predicate, *, negated: bool) -> Iterator[tuple[Axis, Fact]]:  # noqa: C901 - a case for each kind
+def _atom_facts(atom: Predicate, *, negated: bool) -> Iterator[tuple[Axis, Fact]]:  # noqa: C901, PLR0912 - a case for each kind
     match atom:
         case Constant(value):
             yield ("constant",), True
@@ -205,6 +206,9 @@ def _atom_facts(atom: Predicate, *, negated: bool) -> Iterator[tuple[Axis, Fact]
             yield ("is class", value), not negated
             if not negated:
                 yield ("class",), value
+        case LabelError(sort="beyond", form=form, scale=scale, reach=reach):
+            # Sizes of one error, which all of its comparisons compute alike.
+            yield ("error", form, scale), _half_line(_end(reach, after=True), above=not negated)
         case LabelAtLeast(bound) | LabelAbove(bound):
             yield from _real_facts(None, bound, at_least=isinstance(atom, LabelAtLeast), negated=negated)
         case Flag(feature):

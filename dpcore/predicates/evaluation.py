@@ -22,6 +22,7 @@ from dpcore.predicates.expressions import (
     LabelAbove,
     LabelAtLeast,
     LabelClass,
+    LabelError,
     LabelExposure,
     LabelIs,
     LabelShare,
@@ -112,7 +113,7 @@ class _Nodes:
 
 
 def _size(predicate: Predicate) -> int:
-    if isinstance(predicate, NonNegative | Clipped | CountGain):
+    if isinstance(predicate, NonNegative | Clipped | CountGain | LabelError):
         return max(1, len(predicate.form.weights))
     return max(1, len(predicate.children()) - 1)
 
@@ -147,7 +148,7 @@ class _Types:
                     raise PredicateError(f"{name!r} is {self._numbers[name].comparison_words}") from None
             case LabelIs() | LabelClass() | LabelAtLeast() | LabelAbove() | LabelShare():
                 self._check_label(atom)
-                for name, _ in atom.form.weights if isinstance(atom, CountGain) else ():
+                for name, _ in atom.form.weights if isinstance(atom, CountGain | LabelError) else ():
                     self._coordinates.place(name)
             case NonNegative(form) | Clipped(form):
                 for name, _ in form.weights:
@@ -174,7 +175,7 @@ class _Types:
             raise PredicateError(f"{label.column!r} is at most {label.coding.size}: give a bound up to that")
         if isinstance(atom, LabelExposure) and not label.coding.has_exposure:
             raise PredicateError(f"the count {label.column!r} has no exposure: leave y.exposure out")
-        if isinstance(atom, LabelClass) and isinstance(label, Classes) and atom.value not in label.values:
+        if isinstance(atom, LabelClass) and isinstance(label, Classes) and atom.value not in label.places:
             raise PredicateError(f"the label lists no class {atom.value!r}; {nearest(atom.value, label.values)}")
 
     def _check_event_time(self, label: EventTime, atom: LabelTest) -> None:
@@ -188,6 +189,8 @@ class _Types:
 
     def _check_comparison(self, name: str, comparison: Comparison) -> None:
         if name not in self._features:
+            if name in self._schema.label.columns:
+                raise PredicateError(f"{name!r} is a column of the label, which predicates call y, and no feature")
             known = nearest(name, self._features)
             raise PredicateError(f"schema {self._schema.name!r} has no feature {name!r}; {known}")
         feature = self._features[name]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property
 from numbers import Rational
-from typing import Any, SupportsIndex
+from typing import Any, Literal, SupportsIndex, get_args
 
 from dpcore.errors import SchemaError
 from dpcore.numbers.rationals import LARGEST_INTEGER
@@ -27,6 +27,9 @@ MOST_FORM = 1 << 32
 
 LARGEST_LOG = 64
 """Of the logarithm of a rate, so that no exponential overflows."""
+
+MOST_ERROR = 2
+"""Places of labels between their bounds are from -1 to 1."""
 
 
 class PredicateError(SchemaError):
@@ -281,9 +284,7 @@ class Clipped(_Predicate):
 
     def __post_init__(self) -> None:
         _require_form(self.form)
-        object.__setattr__(self, "scale", _integer(self.scale))
-        if not 1 <= self.scale < MOST_FORM:
-            raise PredicateError(f"the scale is {self.scale}: give an integer from 1 to 2^32 - 1")
+        object.__setattr__(self, "scale", _scale(self.scale))
 
     @cached_property
     def boolean(self) -> bool:
@@ -336,12 +337,48 @@ class CountGain(CountDeviance):
         super().__post_init__()
         _require_form(self.form)
         _require_bool(self.is_loss)
-        object.__setattr__(self, "scale", _integer(self.scale))
+        object.__setattr__(self, "scale", _scale(self.scale))
         object.__setattr__(self, "reach", _logarithm(self.reach))
-        if not 1 <= self.scale < MOST_FORM:
-            raise PredicateError(f"the scale is {self.scale}: give an integer from 1 to 2^32 - 1")
         if self.reach <= 0:
             raise PredicateError(f"the reach is {self.reach}: give a number above 0")
+
+
+ErrorSort = Literal["over", "under", "square", "beyond"]
+
+
+@dataclass(frozen=True, eq=False)
+class LabelError(LabelShare):
+    """How far a label that is a number or a count is from a predicted place, on the scale that is learned.
+
+    The predicted place is p = 2 min(1, max(0, form / scale)) - 1. Of the label's place t, in units of `reach`, at most
+    1:
+
+    - over: max(0, t - p). A record has this or `under` at most.
+    - under: max(0, p - t).
+    - square: (t - p)^2, of a difference of at most `reach`.
+    - beyond: whether |t - p| exceeds `reach`.
+    """
+
+    form: Affine
+    scale: int
+    reach: Fraction
+    """Above 0, at most 2."""
+    sort: ErrorSort
+
+    def __post_init__(self) -> None:
+        _require_form(self.form)
+        object.__setattr__(self, "scale", _scale(self.scale))
+        reach = _bound(self.reach)
+        if isinstance(reach, Day) or not 0 < reach <= MOST_ERROR:
+            raise PredicateError(f"the reach is {self.reach}: give a number above 0, at most {MOST_ERROR}")
+        object.__setattr__(self, "reach", reach)
+        if self.sort not in get_args(ErrorSort):
+            raise PredicateError(f"there is no error {self.sort!r}: give one of {', '.join(get_args(ErrorSort))}")
+
+    @cached_property
+    def boolean(self) -> bool:
+        """Whether it is a comparison."""
+        return self.sort == "beyond"
 
 
 @dataclass(frozen=True, eq=False)
@@ -392,6 +429,7 @@ LabelTest = (
     | CountShare
     | CountDeviance
     | CountGain
+    | LabelError
 )
 """A predicate that is about the label alone."""
 Predicate = LabelTest | Constant | Flag | Equals | AtLeast | Above | NonNegative | Clipped | Not | And | Or
@@ -464,6 +502,13 @@ def _integer(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         raise PredicateError(f"{value!r} is not an integer: round weights, constants and scales to integers")
     return operator.index(value)
+
+
+def _scale(value: object) -> int:
+    found = _integer(value)
+    if not 1 <= found < MOST_FORM:
+        raise PredicateError(f"the scale is {found}: give an integer from 1 to 2^32 - 1")
+    return found
 
 
 def _logarithm(value: object) -> Fraction:

@@ -33,6 +33,7 @@ from dpcore.predicates.expressions import (
     LabelAbove,
     LabelAtLeast,
     LabelClass,
+    LabelError,
     LabelExposure,
     LabelIs,
     LabelShare,
@@ -211,8 +212,40 @@ def deviance(centre: object, most: object) -> CountDeviance:
     return CountDeviance(_whole(most), _number(centre))
 
 
+def over(written: Form | Ratio, reach: object) -> LabelError:
+    """How far the label is above a predicted place: `dpcore.predicates.expressions.LabelError`."""
+    place = clip(written)
+    return LabelError(place.form, place.scale, _number(reach), "over")
+
+
+def under(written: Form | Ratio, reach: object) -> LabelError:
+    """How far the label is below it."""
+    return replace(over(written, reach), sort="under")
+
+
+def squared(written: Form | Ratio, reach: object) -> LabelError:
+    """The square of how far the label is from it."""
+    return replace(over(written, reach), sort="square")
+
+
+def beyond(written: Form | Ratio, reach: object) -> LabelError:
+    """Whether the label is further from it than `reach`."""
+    return replace(over(written, reach), sort="beyond")
+
+
+def other_label(name: object) -> PredicateError:
+    """That a query is about one label, which `y` is; parties hold the rows of each label apart."""
+    return PredicateError(
+        f"a query is about one label, which y is: name it by --label {name}, or label={name!r} in Python, and write y; "
+        "ask about another label in a query of its own"
+    )
+
+
 class LabelReference(_Compared):
     """The label, which is still to be compared."""
+
+    def __getitem__(self, name: object) -> "LabelReference":
+        raise other_label(name)
 
     @property
     def event(self) -> LabelIs:

@@ -35,6 +35,7 @@ from dpcore.predicates.expressions import (
     LabelAbove,
     LabelAtLeast,
     LabelClass,
+    LabelError,
     LabelExposure,
     LabelIs,
     LabelShare,
@@ -52,12 +53,17 @@ from dpcore.predicates.frontend import (
     Reference,
     added,
     as_predicate,
+    beyond,
     clip,
     count,
     deviance,
     form,
     gain,
     loss,
+    other_label,
+    over,
+    squared,
+    under,
     x,
     y,
     z,
@@ -72,6 +78,7 @@ from dpcore.records.features import Bound, Day
 #     atom = "(" any ")" | "true" | "false" | "clip" "(" ratio ")" | side [comparison side]
 #          | "y.exposure" | "y.square" | "count" "(" number ")" | "deviance" "(" exact "," number ")"
 #          | ("gain" | "loss") "(" ratio "," exact "," exact "," number ")"
+#          | ("over" | "under" | "squared" | "beyond") "(" ratio "," exact ")"
 #     exact = ["-" | "+"] number ["/" number]
 #     side = x "[" text "]" | "y" | text | "true" | "false" | sum
 #     sum  = ["-" | "+"] term {("+" | "-") term}
@@ -90,11 +97,13 @@ _SHOWN = 30
 
 _TOKEN = re.compile(
     r"(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3}(?![0-9]))?)"
-    r"|(?P<name>y\.(?:event|time|exposure|square)\b|[A-Za-z_]\w*)"
+    r"|(?P<name>y?\.(?:event|time|exposure|square)\b|[A-Za-z_]\w*)"
     r"|(?P<sign><=|>=|==|!=|[<>&|~()\[\]+*/,-])"
 )
 _BLANK = re.compile(r"[ \t\r\n]*")
 _STRINGS = JSONDecoder()
+
+_ERRORS = {"over": over, "under": under, "squared": squared, "beyond": beyond}
 
 _COMPARISONS: dict[str, Callable[[Any, Any], object]] = {
     ">=": operator.ge,
@@ -240,6 +249,8 @@ class _Parser:
             return self._made(start, lambda: clip(ratio))
         if self._at("gain", "loss", "deviance", "count", "y.exposure", "y.square"):
             return self._count_term(start)
+        if self._at(*_ERRORS):
+            return self._label_error(start)
         left = self._side()
         if not self._at(*_COMPARISONS):
             return self._alone(left)
@@ -274,6 +285,16 @@ class _Parser:
         most = self._number()
         self._take(")")
         return self._made(start, lambda: (gain if name == "gain" else loss)(ratio, centre, reach, most))
+
+    def _label_error(self, start: int) -> Predicate:
+        """over(form / scale, reach), or another error."""
+        make = _ERRORS[self._took(*_ERRORS)]
+        self._take("(")
+        ratio = self._ratio()
+        self._take(",")
+        reach = self._exact()
+        self._take(")")
+        return self._made(start, lambda: make(ratio, reach))
 
     def _exact(self) -> Fraction:
         """A number with a sign, or a fraction of two."""
@@ -312,7 +333,11 @@ class _Parser:
         if self._took("x"):
             return x[self._bracketed()]
         if self._took("y", "y.time"):
-            return y
+            return self._label_named(y)
+        if self._at("label"):
+            self._next += 1
+            self._label_named(None)
+            self._fail("expected [ and the name of a label; y is the label of the query")
         if self._took("y.event"):
             return y.event
         if truth := self._took("true", "false"):
@@ -320,6 +345,14 @@ class _Parser:
         if self._token.kind == "text":
             return self._string()
         return self._sum()
+
+    def _label_named(self, label: LabelReference | None) -> LabelReference:
+        """The label as it is. Another, such as y["deaths"] or label["deaths"], is refused."""
+        start = self._token.position
+        if self._at("["):
+            name = self._bracketed()
+            raise PredicateSyntaxError(str(other_label(name)), self._text, start)
+        return y if label is None else label
 
     def _bracketed(self) -> str:
         self._take("[")
@@ -464,13 +497,15 @@ class _Writer:
                 return _comparison(predicate, negated=False)
 
 
-def _of_label(predicate: LabelShare) -> str:
+def _of_label(predicate: LabelShare) -> str:  # noqa: PLR0911 - one for each kind
     """The text of a fraction of the label."""
     match predicate:
         case LabelExposure():
             return "y.exposure"
         case LabelSquare():
             return "y.square"
+        case LabelError(form=affine, scale=scale, reach=reach, sort=sort):
+            return f"{'squared' if sort == 'square' else sort}(({_form(affine)}) / {scale}, {_number(reach)})"
         case CountGain(form=affine, scale=scale, centre=centre, reach=reach, most=most):
             name = "loss" if predicate.is_loss else "gain"
             return f"{name}(({_form(affine)}) / {scale}, {_number(centre)}, {_number(reach)}, {most})"

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, reduce
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,11 +35,13 @@ from dpcore.predicates.expressions import (
     CountGain,
     CountShare,
     Equals,
+    ErrorSort,
     Flag,
     FormCoordinates,
     LabelAbove,
     LabelAtLeast,
     LabelClass,
+    LabelError,
     LabelExposure,
     LabelIs,
     LabelShare,
@@ -51,7 +53,7 @@ from dpcore.predicates.expressions import (
 )
 from dpcore.records.coding import OFFSET_BITS
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.features import Bound, Count, EventTime, RealFeature, measured, several_classes
+from dpcore.records.features import Bound, Classes, Count, EventTime, RealFeature, measured
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 
@@ -188,10 +190,33 @@ class Block:
         """Gains, or losses, divided by a bound. rest: ratios of centre, reach and bound (negative for losses), sums."""
         *numbers, sums = rest
         centre, reach, bound = _ratios(numbers)
-        places = np.clip((np.ldexp(sums.astype(np.float64), -STORED_FRACTION_BITS) + constant) / scale, 0.0, 1.0)
+        places = self._place_of_form(constant, scale, sums)
         scores = float(centre) + float(reach) * (2.0 * places - 1.0)
         gains = gain_terms(self._counts(most), self._exposures(), scores, centre)
         return self._fractions(np.maximum(gains / float(bound), 0.0), sign)
+
+    def label_error(self, sort: int, sign: int, constant: int, scale: int, *rest: Any) -> Result:
+        """An error of this place among `ErrorSort`, or 1 less it. rest: the ratio of the reach, sums."""
+        *numbers, sums = rest
+        (reach,) = map(float, _ratios(numbers))
+        predicted = 2.0 * self._place_of_form(constant, scale, sums) - 1.0
+        off = np.ldexp(self._coding.scaled(self._whole_labels, STORED_FRACTION_BITS), -STORED_FRACTION_BITS) - predicted
+        match get_args(ErrorSort)[sort]:
+            case "over":
+                return self._fractions(np.clip(off / reach, 0.0, 1.0), sign)
+            case "under":
+                return self._fractions(np.clip(-off / reach, 0.0, 1.0), sign)
+            case "square":
+                return self._fractions(np.minimum(np.square(off / reach), 1.0), sign)
+            case _:
+                return self.pack(np.abs(off) > reach)
+
+    def _place_of_form(self, constant: int, scale: int, sums: Sums) -> NDArray[np.float64]:
+        """A form divided by its scale, from 0 to 1."""
+        places: NDArray[np.float64] = np.clip(
+            (np.ldexp(sums.astype(np.float64), -STORED_FRACTION_BITS) + constant) / scale, 0.0, 1.0
+        )
+        return places
 
     def column_at_least(self, column: int, least: int) -> Bits:
         """A coordinate is >= least; both in units of 2^-30."""
@@ -273,7 +298,9 @@ _ROW_BITS: dict[Callable[..., Result], int] = {
         _VALUES,
     ),
     # These compute in doubles.
-    **dict.fromkeys((Block.label_exposure, Block.count_share, Block.count_deviance, Block.count_gain), 2 * _SUMS),
+    **dict.fromkeys(
+        (Block.label_exposure, Block.count_share, Block.count_deviance, Block.count_gain, Block.label_error), 2 * _SUMS
+    ),
 }
 
 
@@ -400,8 +427,9 @@ class _Compiler:
                 place = self._place(Block.positive)
                 return place if positive else self._place(Block.complement, reads=(place,))
             case LabelClass(value):
-                classes = several_classes(self._schema.label, "a predicate about a class")
-                return self._place(Block.of_class, (classes.values.index(value),))
+                label_of_classes = self._schema.label
+                assert isinstance(label_of_classes, Classes), "predicates are checked against the schema"
+                return self._place(Block.of_class, (label_of_classes.places[value],))
             case LabelAbove(bound) if isinstance(self._schema.label, EventTime):
                 return self._place(Block.followed_beyond, (self._schema.label.interval(bound),))
             case LabelAtLeast(bound) | LabelAbove(bound):
@@ -414,6 +442,8 @@ class _Compiler:
                 return self._place(Block.column_at_least, (self._column(f"{feature}={value}"), 1))
             case AtLeast(feature, bound) | Above(feature, bound):
                 return self._compared(feature, bound, above=isinstance(predicate, Above))
+            case LabelError():
+                return self._label_error(predicate, 1)
             case NonNegative(form):
                 return self._place(Block.sum_at_least, (-form.constant << STORED_FRACTION_BITS,), (self._sum(form),))
             case Not(part):
@@ -432,10 +462,12 @@ class _Compiler:
             self._known[key] = self._new_values(predicate, negated=negated)
         return self._known[key]
 
-    def _new_values(self, predicate: Predicate, *, negated: bool) -> int:
+    def _new_values(self, predicate: Predicate, *, negated: bool) -> int:  # noqa: PLR0911 - one for each kind
         match predicate:
             case LabelExposure() | CountShare():
                 return self._count_term(predicate, -1 if negated else 1)
+            case LabelError():
+                return self._label_error(predicate, -1 if negated else 1)
             case LabelSquare():
                 return self._place(Block.label_square, (-1 if negated else 1,))
             case LabelShare():
@@ -469,6 +501,11 @@ class _Compiler:
         return self._place(
             Block.count_gain, (sign, term.most, term.form.constant, term.scale, *ratios), (self._sum(term.form),)
         )
+
+    def _label_error(self, error: LabelError, sign: int) -> int:
+        sort = get_args(ErrorSort).index(error.sort)
+        numbers = (sort, sign, error.form.constant, error.scale, *error.reach.as_integer_ratio())
+        return self._place(Block.label_error, numbers, (self._sum(error.form),))
 
     def _mixed(self, parts: Sequence[Predicate], *, least: bool, negated: bool) -> int:
         """The minimum or maximum of parts, some of them fractions; of their complements if `negated`."""

@@ -30,8 +30,6 @@ LARGEST_THETA = 1 << 31
 """In units of 2^-THETA_BITS."""
 LARGEST_CLASS_WEIGHT = 1000
 
-ROW_ROOM = 8
-"""How many times as long as C a row of a person may be before the person's average is clipped to C."""
 _LARGEST_SQUARE = (1 << 61) - 1
 """Of what compiled sums clip a row to: exact in 64 bits."""
 
@@ -80,7 +78,7 @@ class GradientQuery(QueryKind):
     sensitivity is 2 C. In units it is that of the length max k C.
 
     Of persons (dpcore.records.persons) a contribution is the sum of one vector for each, in units finer by W: the sum
-    of w_i v_i over the person's rows, v_i clipped to ROW_ROOM times C, and this sum shortened to W C.
+    of w_i v_i over the person's rows, v_i clipped to `row_room` times C, and this sum shortened to W C.
 
     So a person adds one integer vector no longer than W C, whatever the rows are, and moves the sum by at most 2 W C.
     With class weights the sum is of w_i k_c v_i, shortened to C times the sum of w_i k_c, which is at most W max k.
@@ -96,6 +94,8 @@ class GradientQuery(QueryKind):
     """Those that it may be of."""
     weighs_classes: ClassVar[bool] = True
     """Whether its label has classes, which may be weighted."""
+    row_room: ClassVar[int] = 8
+    """How many times as long as C a row of a person may be before the person's average is clipped to C."""
     shorter: ClassVar[str] = "leave the basis out, or shorten the schema"
 
     loss: LossName
@@ -230,7 +230,7 @@ class GradientQuery(QueryKind):
         from dpcore.records.compiled import add_shortened  # noqa: PLC0415 - imports Numba
 
         squared = clip_squared(self.clip, fraction_bits, self.weight_bits)
-        of_row = max(squared, min(ROW_ROOM**2 * squared, _LARGEST_SQUARE))
+        of_row = max(squared, min(self.row_room**2 * squared, _LARGEST_SQUARE))
         weights, done = persons.weights(records.usable) * self._class_weights_of(records), 0
         total = np.zeros(len(self.theta), dtype=np.int64)
         for places, own in persons.runs():

@@ -57,11 +57,15 @@ class HazardGradientQuery(GradientQuery):
     Sensitivity: 2 C in L2, as of `GradientQuery`: a record has one vector, however many intervals it was followed
     through, and none is longer than C.
 
+    Of persons each row's v_i has weights for C itself. So the sum of w_i v_i over a person's rows is no longer than W C
+    by the triangle inequality, and nothing is shortened as a whole, which would depend on how times ended.
+
     Raises PlanError and ConfigurationError as it does, and for an interval weight that is not from 1 to MOST_WEIGHT.
     """
 
     losses: ClassVar[tuple[str, ...]] = ("hazards",)
     weighs_classes: ClassVar[bool] = False
+    row_room: ClassVar[int] = 1
     intervals: int = 1
     """J, that of the schema's label."""
     interval_weight: int = 1

@@ -211,8 +211,9 @@ NO_RECORD = (
 )
 MASKS = (
     "Contributions are masked in pairs (X25519, HKDF, AES-256): a sum over a part of the cohort is uniformly random to "
-    "anyone who lacks the mask keys of one member inside the part and of one outside it, so that the learner sees the "
-    "whole sum or nothing, whatever the coordinator does, unless parties of the cohort collude with it."
+    "anyone who lacks the mask keys of the members that do not collude, if some of these are inside the part and some "
+    "outside it, so that the learner sees the whole sum or nothing, whatever the coordinator does, unless parties of "
+    "the cohort collude with it."
 )
 COORDINATOR = (
     "The coordinator is kept from the total by Paillier encryption alone (decisional composite residuosity), not by "

@@ -10,7 +10,9 @@ from dpcore.errors import SchemaError
 from dpcore.numbers.fixed_point import ONE, STORED_FRACTION_BITS
 
 Labels = NDArray[Any]
-"""(m,), or (m, 2) of counts with an exposure: int8 or int32, as the coding says."""
+"""(m,), or (m, 2) of counts with an exposure: int8, int16 or int32, as the coding says."""
+_MOST_BYTES = 127
+"""Classes whose codes are 8 bits."""
 
 OFFSET_BITS = 20
 LARGEST_OFFSET = 32
@@ -22,7 +24,7 @@ class Coding:
     """What the numbers of a label are. Labels of rows that are not usable are 1 in every coding.
 
     - signs: -1 or +1, int8.
-    - classes: codes from 0 to below `size`, int8.
+    - classes: codes from 0 to below `size`, int8, or int16 if there are more than fit.
     - number: t in units of 2^-30, within [-2^30, 2^30], int32.
     - event-time: cells from 0 to 2 J, int8: dpcore.records.features.event_time.
     - count: whole numbers from 0 to `size`, int32; with an exposure a second column has the exposure's logarithm.
@@ -71,7 +73,9 @@ class Coding:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The type of each number."""
-        return np.dtype(np.int32 if self.is_measured else np.int8)
+        if self.is_measured:
+            return np.dtype(np.int32)
+        return np.dtype(np.int16 if self.classes > _MOST_BYTES else np.int8)
 
     @property
     def columns(self) -> int:

@@ -1,7 +1,8 @@
 """Encoding of columns as coordinates: one or two IEEE-754 double operations in a fixed order, alike everywhere."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -34,6 +35,9 @@ __all__ = [
     "sources",
     "store",
 ]
+
+
+_LABEL_FIELD = re.compile(r"\blabel\.(?=[a-z_])")
 
 
 class WantedColumn(NamedTuple):
@@ -146,20 +150,26 @@ def encode(schema: Schema, cells: Mapping[WantedColumn, Cells], rows: int, *, la
 
 
 def encode_stored(
-    schema: Schema, cells: Mapping[WantedColumn, Cells], rows: int, others: Sequence[Target] = ()
+    schema: Schema,
+    cells: Mapping[WantedColumn, Cells],
+    rows: int,
+    others: Sequence[Target] = (),
+    names: Sequence[str] = (),
 ) -> StoredRows:
     """Encode `rows` rows with labels as a party stores them: `store` of `encode`, without creating doubles.
 
-    others: further labels of the same schema.
+    others: further labels of the same schema. names: what the schema file calls each label, its own first, if it has
+    several. Raises CellError for the first cell refused, in the words of that file.
     """
+    own_name, *other_names = names or ("",) * (1 + len(others))
     features = np.empty((rows, schema.d), dtype=np.int32)
     usable, tallies = _fill(schema, cells, features)
     found = []
-    for each in others:
+    for each, name in zip(others, other_names, strict=True):
         under = usable.copy()
-        of_label, tally = _labelled(schema, each, cells, under)
+        of_label, tally = _labelled(schema, each, cells, under, name)
         found.append(StoredLabels(of_label, under, tally))
-    labels, tally = _labelled(schema, schema.label, cells, usable)
+    labels, tally = _labelled(schema, schema.label, cells, usable, own_name)
     features[~np.logical_or.reduce([usable, *(each.usable for each in found)])] = 0
     weights = weight_tally = None
     if schema.weight is not None:
@@ -209,15 +219,28 @@ def in_form(cells: Texts, form: Form) -> Texts:
     return Texts(places[cells.codes], texts, cells.booleans)
 
 
-def _labelled(schema: Schema, label: Target, cells: Mapping[WantedColumn, Cells], usable: Mask) -> tuple[Labels, Tally]:
-    """Labels, 1 in unusable rows, and their tally. Clears `usable` for the rows whose label is dropped."""
+def _labelled(
+    schema: Schema, label: Target, cells: Mapping[WantedColumn, Cells], usable: Mask, name: str = ""
+) -> tuple[Labels, Tally]:
+    """Labels, 1 in unusable rows, and their tally. Clears `usable` for the rows whose label is dropped.
+
+    name: what a schema file with several labels calls it.
+    """
     form = form_of(schema.texts)
     found = [cells[column] for column in _of_label(label)]
-    encoded = label.encode([in_form(each, form) if isinstance(each, Texts) else each for each in found], form)
+    try:
+        encoded = label.encode([in_form(each, form) if isinstance(each, Texts) else each for each in found], form)
+    except CellError as error:
+        raise CellError(error.row, error.column or label.column, _in_file(error.sentence, name)) from None
     labels = encoded.labels
     usable &= ~encoded.dropped
     labels[~usable] = 1
     return labels, encoded.tally
+
+
+def _in_file(words: str, name: str) -> str:
+    """Words about fields of `label`, as a file with several labels writes them. name: the label's, or empty."""
+    return _LABEL_FIELD.sub(lambda _: f"labels.{name}.", words) if name else words
 
 
 # What a schema's policies changed in a table, what lost most first: for the owner of the table. No cell is quoted, and
@@ -301,17 +324,26 @@ def summed(blocks: Iterable[Sequence[Tally]]) -> tuple[Tally, ...]:
 
 
 def changes(
-    schema: Schema, tallies: Sequence[Tally], rows: int, *, id_column: str = "", without_id: int = 0
+    schema: Schema,
+    tallies: Sequence[Tally],
+    rows: int,
+    *,
+    id_column: str = "",
+    without_id: int = 0,
+    label: str = "",
 ) -> tuple[Change, ...]:
     """All that the schema's policies changed in a table of this many rows, what lost most first.
 
     Rows that are left out come before cells whose value is lost, and these before clipped ones; the most cells first.
-    tallies: one per feature, in the schema's order, then that of the label and of the weight if there are. without_id:
-    the number of rows without an id in `id_column`.
+    tallies: one per feature, in the schema's order, then that of the label and of the weight if there are.
+
+    without_id:
+    the number of rows without an id in `id_column`. label: what a schema file with several calls the label.
     """
     parts: list[Feature | Target | Weight] = [*schema.features, schema.label]
     parts += [] if schema.weight is None else [schema.weight]
     found = [each for part, tally in zip(parts, tallies, strict=False) for each in _changes(part, tally, rows)]
+    found = [replace(each, policy=_in_file(each.policy, label)) for each in found]
     if without_id:
         found.append(Change(id_column, without_id, rows, "empty", "id_column", NO_ID))
     return tuple(sorted(found, key=lambda change: (_LOSSES[change.choice], -change.cells)))

@@ -8,10 +8,11 @@ handled. Its canonical form can be written in any language:
     only the quotation mark, the backslash and the characters below U+0020 are escaped (by backslash with b, f, n, r or
     t if JSON has that, else by backslash, u and four lower-case digits). The lists label.positive, label.negative, true
     and false are sorted by code point; features and values keep their order. Only the fields texts, if the list is
-    empty, and unreadable, prefix and weight, if not set, are left out; a schema with texts or unreadable is of version
-    2, one with a date of version 3, one whose label is of several classes of version 4, one with a prefix or a weight
-    or whose label is a number, a count or a time to an event of version 5, any other of version 1. texts is in the
-    order nfc, trim, case, and with the steps nfc and trim the schema's own texts are in that form.
+    empty, and unreadable, prefix, unit and weight, if not set, are left out; a schema with texts or unreadable is of
+    version 2, one with a date of version 3, one whose label is of several classes of version 4, one with a prefix, a
+    unit or a weight or whose label is of over 100 classes, a number, a count or a time to an event of version 5, any
+    other of version 1. texts is in the order nfc, trim, case, and with the steps nfc and trim the schema's own texts
+    are in that form.
 
     digest = SHA-256("rado.v1/schema" || 0x00 || canonical form)
 """
@@ -22,7 +23,7 @@ import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 BIAS = "bias"
 
 _DIGEST_PREFIX = b"rado.v1/schema\0"
+_COLUMNS_PREFIX = b"rado.v1/schema-columns\0"
 _ABSENT = "(absent)"
 _KEYS = ("schema_version", "name", "bias", "texts", "label", "weight", "features")
 _OPTIONAL = ("bias", "texts", "weight")
@@ -267,6 +269,10 @@ class Schema:
 
     def canonical_bytes(self) -> bytes:
         """The canonical form, as defined in the module's docstring."""
+        return self._canonical
+
+    @cached_property
+    def _canonical(self) -> bytes:
         return _dump({**_plain(self), "schema_version": self.version})
 
     @cached_property
@@ -274,14 +280,36 @@ class Schema:
         """SHA-256 of the canonical form with its prefix, 32 bytes."""
         return hashlib.sha256(_DIGEST_PREFIX + self.canonical_bytes()).digest()
 
+    @cached_property
+    def columns_digest(self) -> bytes:
+        """SHA-256 of the canonical form without the label and the version: of what labels of one file share."""
+        rest = {key: value for key, value in _plain(self).items() if key != "label"}
+        return hashlib.sha256(_COLUMNS_PREFIX + _dump(rest)).digest()
+
     @classmethod
-    def from_toml(cls, text: str, source: str = "") -> "Schema":
-        """The schema described by a TOML text, of a `source` named in errors. Raises SchemaError, SchemaFieldError."""
-        return read_toml_text(text, source, schema_from_table)
+    def from_toml(cls, text: str, source: str = "", *, label: str | None = None) -> "Schema":
+        """The schema described by a TOML text, of a `source` named in errors. Raises SchemaError, SchemaFieldError.
+
+        label: the name of the one that the schema is to have, if the text lists several.
+        """
+        # A text with several labels is several schemas, which stand above this module.
+        several = import_module("dpcore.records.shared_schema").SharedSchema.from_toml(text, source)
+        if label is None and len(several.labels) > 1:
+            known = " and ".join(map(repr, several.labels))
+            sentence = (
+                f"are {known}, and a Schema has one: name it, as in Schema.from_toml(text, label={several.labels[0]!r})"
+            )
+            raise SchemaFieldError("labels", sentence, source=source)
+        schema: Schema = several.about(label)
+        return schema
 
     @classmethod
     def from_canonical(cls, data: bytes) -> "Schema":
         """The schema with exactly this canonical form. Raises SchemaError for any other bytes."""
+        return _read_again(data) if len(data) <= _READ_AGAIN_BYTES else cls._from_canonical(data)
+
+    @classmethod
+    def _from_canonical(cls, data: bytes) -> "Schema":
         try:
             table = json.loads(data.decode())
             table = _decode_reals(table)
@@ -315,11 +343,21 @@ def toml_text(
     if schema.weight is not None:
         lines += ["", "[weight]", *_toml_lines(asdict(schema.weight))]
     for feature in schema.features:
-        table = plain(feature)
-        if feature.column == feature.name:
-            del table["column"]
-        lines += ["", "[[features]]", *_toml_lines(table)]
+        lines += ["", *feature_lines(feature)]
     return "\n".join(lines) + "\n"
+
+
+def feature_lines(feature: Feature) -> list[str]:
+    """The lines of a feature in a TOML text."""
+    table = plain(feature)
+    if feature.column == feature.name:
+        del table["column"]
+    return ["[[features]]", *_toml_lines(table)]
+
+
+def label_lines(label: Target, name: str) -> list[str]:
+    """The lines of one of several labels in a TOML text."""
+    return ["[[labels]]", *_toml_lines({"name": name, **plain(label)})]
 
 
 def differences(mine: Schema, theirs: Schema) -> list[SchemaDifference]:
@@ -374,8 +412,6 @@ def read_toml_text(text: str, source: str, make: Callable[[Mapping[str, Any]], M
 
 def schema_from_table(table: Mapping[str, Any]) -> Schema:
     """A schema from the tables of a TOML file; the canonical form has the same shape. Raises SchemaFieldError."""
-    if "labels" in table:
-        raise SchemaFieldError("labels", "lists several labels, and one schema has one; say which, such as --label")
     for key in table:
         if key not in _KEYS:
             raise SchemaFieldError(key, f"is not a key; {nearest(key, _KEYS)}")
@@ -515,3 +551,13 @@ __all__ = [
     "ThresholdFeature",
     "differences",
 ]
+
+
+_READ_AGAIN_BYTES = 1 << 16
+"""A longer schema is read anew each time, so that what is kept is small whoever sends it."""
+
+
+@lru_cache(maxsize=8)
+def _read_again(data: bytes) -> Schema:
+    """A schema that was read lately: every query of a training has the same one, and each node reads it often."""
+    return Schema._from_canonical(data)  # noqa: SLF001  (of this module)

@@ -39,13 +39,18 @@ MOST_LABELS = 20
 
 _DIGEST_PREFIX = b"rado.v1/labels\0"
 _ABSENT = "(absent)"
+_LONGEST_SHOWN = 40
 
 
 @dataclass(frozen=True)
 class SharedSchema:
     """The schemas of one file, by the name of their label, in the file's order. Raises SchemaFieldError.
 
-    They have the same features, and no column of any label is one. Of two labels no two are the same.
+    They have the same features, and no column of any label is one.
+
+    Two labels may be made of one column if they are of different types, have different second columns (event, exposure)
+    or list different texts: a number and classes of it, two causes of death. Two that differ in bounds or policies
+    alone are refused: the same outcome would have two scales, and models name the column.
     """
 
     by_label: Mapping[str, Schema]
@@ -60,6 +65,14 @@ class SharedSchema:
                 raise SchemaFieldError(f"labels.{name}", "is of a schema with other features; give all labels the same")
             if (other := seen.setdefault(schema.digest, name)) != name:
                 raise SchemaFieldError(f"labels.{name}", f"is the same label as {other!r}; remove one of the two")
+        outcomes: dict[object, str] = {}
+        for name, schema in self.by_label.items():
+            if (other := outcomes.setdefault(_outcome(schema.label), name)) != name:
+                sentence = (
+                    f"is of the column {schema.label.column!r} and of the same type as {other!r}, and differs from it "
+                    "in nothing that says what happened; keep one of the two"
+                )
+                raise SchemaFieldError(f"labels.{name}", sentence)
 
     @classmethod
     def of(cls, schema: "Schema | SharedSchema") -> "SharedSchema":
@@ -124,9 +137,20 @@ class SharedSchema:
         return toml_text(self.first, SCHEMA_VERSION, labels, comments)
 
 
+def _outcome(label: Target) -> object:
+    """What a label is about, whatever its bounds and policies: its type, its columns, and the texts that it lists."""
+    texts = tuple(getattr(label, name) for names in label.compared for name in names)
+    return label.type, label.columns, texts
+
+
 def schema_words(schema: SharedSchema) -> str:
-    """Name, coordinates, labels if there are several, and digest, for people."""
-    several = f"labels {', '.join(map(repr, schema.labels))}, " if len(schema.labels) > 1 else ""
+    """Name, coordinates, labels if there are several, and digest, for people; labels of one column are pointed out."""
+    of_column: dict[str, list[str]] = {}
+    for name, each in schema.by_label.items():
+        of_column.setdefault(each.label.column, []).append(repr(name))
+    shared = [f"{' and '.join(names)} of one column, {column!r}" for column, names in of_column.items() if names[1:]]
+    pointed_out = f" ({'; '.join(shared)})" if shared else ""
+    several = f"labels {', '.join(map(repr, schema.labels))}{pointed_out}, " if len(schema.labels) > 1 else ""
     return f"{schema.first.name!r}, {schema.first.d} coordinates, {several}digest {schema.digest.hex()}"
 
 
@@ -148,18 +172,25 @@ def shared_differences(mine: SharedSchema, theirs: SharedSchema) -> list[SchemaD
     return list(found)
 
 
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+
+
 def _shared(table: Mapping[str, Any]) -> SharedSchema:
     """The schemas of the tables of a TOML file."""
     if "labels" not in table:
         return SharedSchema.of(schema_from_table(table))
+    version, labels = table.get("schema_version"), table["labels"]
+    if not isinstance(labels, list) or not labels or not all(isinstance(each, Mapping) for each in labels):
+        raise SchemaFieldError(
+            "labels", f"{_short(labels)} is not a list of tables; write [[labels]] before each label"
+        )
     if "label" in table:
         raise SchemaFieldError("labels", "stands beside [label]; write [[labels]] before each label, and no [label]")
-    version, labels = table.get("schema_version"), table["labels"]
     if type(version) is int and version < LABELS_VERSION:
         needed = f"needs schema_version = {LABELS_VERSION}, which all parties must be able to read"
         raise SchemaFieldError("labels", needed)
-    if not isinstance(labels, list) or not labels or not all(isinstance(each, Mapping) for each in labels):
-        raise SchemaFieldError("labels", "is not a list of tables; write [[labels]] before each label")
     rest = {key: value for key, value in table.items() if key != "labels"}
     found: dict[str, Schema] = {}
     for number, each in enumerate(labels, start=1):

@@ -76,7 +76,7 @@ class Weight:
             beyond = (read.values > self.upper) & ~unreadable & ~read.missing
         for name, found, words in (
             ("missing", read.missing, "there is no weight"),
-            ("unreadable", unreadable, "is not a finite number from 0"),
+            ("unreadable", unreadable, "is not a finite number from 0 in the digits 0 to 9"),
             ("out_of_bounds", beyond, "is above weight.upper"),
         ):
             self._refuse(name, found, words)

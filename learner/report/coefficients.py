@@ -17,11 +17,11 @@ from dpcore.errors import RadofedError
 from dpcore.evaluation.uncertainty import hidden, intervals
 from dpcore.queries.moments import MomentsQuery
 from dpcore.records.schema import Schema
-from learner.decisions import lowered
+from learner.decisions import Threshold, lowered
 from learner.estimators import make_estimator
 from learner.release import Release
 from learner.score_parts import LinearScore
-from learner.uncertainty import half_widths, measurable
+from learner.uncertainty import OF_CLASSES, Limits, half_widths, measurable
 
 if TYPE_CHECKING:
     from learner.model import Model
@@ -117,7 +117,7 @@ def _of_score(
     values = combinations @ score.theta
     bare = tuple(Coefficient(name, words, float(v)) for (name, words, _), v in zip(found, values, strict=True))
     if score.covariance is not None:
-        rows = stated(bare, combinations, score.covariance)
+        rows = stated(bare, combinations, score.covariance, score.limits)
         return Coefficients(rows, CONFIDENCE, of=score.name, is_stated=True)
     if reason:
         return Coefficients(bare, CONFIDENCE, reason, of=score.name)
@@ -141,11 +141,14 @@ def _of_score(
 
 
 def stated(
-    rows: tuple[Coefficient, ...], combinations: NDArray[np.float64], covariance: NDArray[np.float64]
+    rows: tuple[Coefficient, ...],
+    combinations: NDArray[np.float64],
+    covariance: NDArray[np.float64],
+    limits: Limits = OF_CLASSES,
 ) -> tuple[Coefficient, ...]:
-    """With intervals for noise and sampling, as the estimator states them."""
+    """With intervals for noise and sampling, as the estimator states them. prior: as for `measurable`."""
     widths = half_widths(combinations, covariance)
-    known = measurable(combinations, covariance)
+    known = measurable(combinations, covariance, limits)
     return tuple(
         replace(row, both=(row.value - width, row.value + width) if is_known else None, measurable=is_known)
         for row, width, is_known in zip(rows, widths.tolist(), known.tolist(), strict=True)
@@ -189,6 +192,8 @@ def known_null(schema: Schema) -> NDArray[np.float64]:
 
 def _why_not(model: "Model", releases: tuple[Release, ...], options: Mapping[str, Any]) -> str:
     """Why no interval is computed for this model; empty if intervals are, or if it states its own."""
+    if model.covariance is not None and model.schema.label.classes:
+        return "Intervals are of each class against another: rado learner coefficients prints them."
     if model.covariance is not None:
         return ""
     if not releases:
@@ -210,7 +215,7 @@ def _not_repeated(model: "Model", release: Release, options: Mapping[str, Any]) 
         again = _fit(model.estimator, options, release.moments)
     except RadofedError as error:
         return f"The training cannot be repeated: {error}"
-    if model.threshold is not None:
+    if isinstance(model.threshold, Threshold):
         again = lowered(again, model.threshold.score, bias=model.schema.bias)
     if np.abs(again - model.theta).max() > _SAME * max(1.0, float(np.abs(model.theta).max())):
         return "The training with these options gives another model: give each --option as in the training."

@@ -1,7 +1,6 @@
 """What the files of `rado learner evaluate --format json` hold, checked before a report believes them."""
 
 from collections.abc import Mapping
-from dataclasses import fields
 from fractions import Fraction
 from typing import Annotated, Any
 
@@ -9,11 +8,12 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from dpcore.evaluation.class_evaluation import ClassEvaluation
-from dpcore.evaluation.count_evaluation import CountEvaluation, RateBin
+from dpcore.evaluation.count_evaluation import CountEvaluation
 from dpcore.evaluation.evaluation import CalibrationBin, Evaluation
 from dpcore.evaluation.event_evaluation import GROUPS, BrierAt, EventEvaluation, RiskGroup
 from dpcore.evaluation.intervals import Bounded, Interval, Proportion
 from dpcore.evaluation.measured_evaluation import MeasuredEvaluation
+from dpcore.evaluation.observed_bins import ObservedBin
 from dpcore.evaluation.options import MOST_BINS
 from dpcore.evaluation.scores import RocPoint
 from dpcore.evaluation.thresholds import ThresholdPoint
@@ -120,6 +120,7 @@ class _File(_Asked):
     roc: Annotated[list[_RocPoint], Field(min_length=1, max_length=MOST_BINS)]
     positive_share: _Proportion = _UNKNOWN
     f1: _Proportion = _UNKNOWN
+    average_precision: _Proportion = _UNKNOWN
     thresholds: Annotated[list[_ThresholdPoint], Field(max_length=MOST_BINS)] = []
     auc: _Proportion
     auc_half_width: Annotated[Size, Field(le=0.5)] | None = None
@@ -162,6 +163,7 @@ class _File(_Asked):
             ),
             positive_share=self.positive_share.read(),
             f1=self.f1.read(),
+            average_precision=self.average_precision.read(),
             points=tuple(point.read() for point in self.thresholds),
             auc=auc,
             auc_half_width=min(noise, 0.5) if self.auc_half_width is None else self.auc_half_width,
@@ -215,24 +217,6 @@ class _ClassFile(_Asked):
         )
 
 
-class _NumberFile(_Asked):
-    """`MeasuredEvaluation.to_dict`."""
-
-    rows: Annotated[int, Field(ge=1)]
-    squared_error: Number
-    squared_error_deviation: Size
-    variance: Size
-    r2: Number
-    r2_low: Number
-    r2_high: Number
-
-    def evaluation(self, _model: Model) -> MeasuredEvaluation:
-        """The evaluation. Raises ValueError if its interval does not hold the estimate."""
-        if not self.r2_low <= self.r2:
-            raise ValueError("an interval without its estimate")
-        return MeasuredEvaluation(**{field.name: getattr(self, field.name) for field in fields(MeasuredEvaluation)})
-
-
 class _Estimate(_Read):
     estimate: Number
     lower: Number
@@ -244,11 +228,59 @@ class _Estimate(_Read):
         return self.estimate, self.lower, self.upper
 
 
-class _RateBin(_Read):
-    lower: Size
-    upper: Size
+class _ObservedBin(_Read):
+    lower: Number
+    upper: Number
+    predicted: Number
     rows: Number
     observed: _Estimate | None
+
+    def read(self) -> ObservedBin:
+        if not self.lower <= self.predicted <= self.upper:
+            raise ValueError("a bin whose prediction is not between its ends")
+        return ObservedBin(self.lower, self.upper, self.predicted, self.rows, _ends(self.observed))
+
+
+_Bins = Annotated[list[_ObservedBin], Field(min_length=1, max_length=MOST_BINS)]
+
+
+class _NumberFile(_Asked):
+    """`MeasuredEvaluation.to_dict`."""
+
+    rows: Annotated[int, Field(ge=1)]
+    confidence: _Confidence
+    of_logarithms: bool
+    r2: _Estimate | None
+    bias: _Estimate | None
+    absolute_error: _Estimate | None
+    squared_error: _Estimate | None
+    largest_error: Size
+    bins: _Bins
+    edges_found: bool
+    rounding: Size
+    part: _Part | None
+    unseen: bool
+
+    def evaluation(self, model: Model) -> MeasuredEvaluation:
+        """The evaluation. Raises ValueError if fields contradict one another, or the model."""
+        label = model.schema.label
+        if self.of_logarithms != (isinstance(label, NumberLabel) and label.log):
+            raise ValueError("its errors are not on the scale of the model")
+        return MeasuredEvaluation(
+            rows=self.rows,
+            confidence=self.confidence,
+            of_logarithms=self.of_logarithms,
+            r2=_ends(self.r2),
+            bias=_ends(self.bias),
+            absolute_error=_ends(self.absolute_error),
+            squared_error=_ends(self.squared_error),
+            largest_error=self.largest_error,
+            bins=tuple(each.read() for each in self.bins),
+            edges_found=self.edges_found,
+            rounding=self.rounding,
+            part=None if self.part is None else self.part.read(),
+            unseen=self.unseen,
+        )
 
 
 class _CountFile(_Asked):
@@ -261,7 +293,7 @@ class _CountFile(_Asked):
     least_rate: Size
     largest_rate: Size
     most: Annotated[int, Field(ge=1)]
-    bins: Annotated[list[_RateBin], Field(min_length=1, max_length=MOST_BINS)]
+    bins: _Bins
     edges_found: bool
     rounding: Size
     part: _Part | None
@@ -279,7 +311,7 @@ class _CountFile(_Asked):
             least_rate=self.least_rate,
             largest_rate=self.largest_rate,
             most=self.most,
-            bins=tuple(RateBin(each.lower, each.upper, each.rows, _ends(each.observed)) for each in self.bins),
+            bins=tuple(each.read() for each in self.bins),
             edges_found=self.edges_found,
             rounding=self.rounding,
             part=None if self.part is None else self.part.read(),

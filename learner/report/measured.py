@@ -108,6 +108,12 @@ def read_evaluation(path: Path, model: Model) -> Measured:
     return Measured(figures=figures, own=False, privacy=privacy)
 
 
+def evaluation_content(model: Model, file: Path, figures: Figures, privacy: PrivacyStatement) -> dict[str, Any]:
+    """What `rado learner evaluate --format json` prints of an evaluation, and what `read_evaluation` reads."""
+    data = {"model": str(file), "model_digest": model.digest.hex(), **figures.to_dict(), "privacy": privacy.to_dict()}
+    return {"schema_version": _FORMAT, "status": "ok", "data": data}
+
+
 def measure(model: Model, table: Any) -> Measured:
     """The evaluation of a model on labelled rows that are the learner's own. Nothing is asked.
 

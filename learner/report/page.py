@@ -4,6 +4,7 @@ import importlib.metadata
 import math
 import platform
 import shlex
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpcore.accounting.odds import EXCEPTIONS
@@ -105,7 +106,7 @@ def document(report: Report) -> Document:
         "report": report,
         "statement": report.statement,
         "plots": [(curve, epsilon_plot(curve), curve_words(curve)) for curve in report.curves],
-        "measured": [(each, *_quality(report, each)) for each in report.measured],
+        "measured": [(each, *_quality(report.model, each)) for each in report.measured],
         "effect": report.model.scoring.effect if report.model is not None else "",
         "effect_note": "" if is_of_classes else "the command rado learner coefficients prints intervals and p-values",
         "shapes": report.shapes,
@@ -140,12 +141,26 @@ def document(report: Report) -> Document:
     return Document("learner.report", "learner_report.html", title, values)
 
 
-def _quality(report: Report, measured: Measured) -> tuple[str, Any]:
+def evaluation_page(model: "Model", name: str, measured: Measured, said: Sequence[str], version: str) -> Document:
+    """The page of one evaluation. name: the model's. said: it in words, as the command prints it."""
+    part, drawings = _quality(model, measured)
+    values = {
+        "model": name,
+        "digest": model.digest.hex(),
+        "measured": [(measured, part, drawings)],
+        "sentences": said,
+        "statement": measured.privacy,
+        "version": version,
+    }
+    return Document("learner.report", "evaluation.html", f"Evaluation of the model {name}", values)
+
+
+def _quality(model: "Model | None", measured: Measured) -> tuple[str, Any]:
     """The template that shows an evaluation, and its plots, or what is shown of a label without classes."""
     figures, own = measured.of_classes, measured.own
     if figures is None:
-        assert report.model is not None, "a model was measured"
-        return "value_quality.html", quality_of(report.model, measured)
+        assert model is not None, "a model was measured"
+        return "value_quality.html", quality_of(model, measured)
     if isinstance(figures, ClassEvaluation):
         return "class_quality.html", ()
     plots = calibration_plot(figures, own), roc_plot(figures, own)

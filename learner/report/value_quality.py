@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from dpcore.evaluation.class_evaluation import ClassEvaluation
-from dpcore.evaluation.count_evaluation import CountEvaluation, RateBin
+from dpcore.evaluation.count_evaluation import CountEvaluation
 from dpcore.evaluation.evaluation import Evaluation
 from dpcore.evaluation.event_evaluation import EventEvaluation, RiskGroup
 from dpcore.evaluation.intervals import Bounded
 from dpcore.evaluation.measured_evaluation import MeasuredEvaluation
+from dpcore.evaluation.observed_bins import ObservedBin, table
 from dpcore.numbers.rationals import lower_percent, rounded_up
 from dpcore.records.features import Number
 from learner.measured_models import MeasuredValues, ValueBin
@@ -58,7 +59,7 @@ def quality_of(model: Model, measured: Measured) -> Quality:
         case MeasuredValues():
             return _of_values(model, figures, about, where)
         case MeasuredEvaluation():
-            return _of_moments(figures, about)
+            return _of_numbers(model, figures, about, where)
         case CountEvaluation():
             return _of_counts(model, figures, about, where)
         case EventEvaluation():
@@ -88,7 +89,7 @@ def _about(model: Model, measured: Measured) -> tuple[str, ...]:
     return (first, cost) if model.held_back is not None else (first, cost, _SEEN)
 
 
-def _range(each: ValueBin | RateBin) -> str:
+def _range(each: ValueBin) -> str:
     return f"{_figure(each.lower)} to {_figure(each.upper)}"
 
 
@@ -106,21 +107,54 @@ def _span(bounded: Bounded | None) -> tuple[str, str]:
     return _share(bounded.estimate), f"{_share(bounded.lower)} to {_share(bounded.upper)}"
 
 
-def _of_moments(figures: MeasuredEvaluation, about: tuple[str, ...]) -> Quality:
-    r2 = (_share(figures.r2), f"{_share(figures.r2_low)} to {_share(figures.r2_high)}")
-    found = r2 if figures.is_measured else (NOT_MEASURED, "")
-    rows = (
-        ("R^2", *found),
-        ("Root of the mean squared error, of a label in [-1, 1]", _figure(max(figures.squared_error, 0.0) ** 0.5), ""),
+def _of_numbers(model: Model, figures: MeasuredEvaluation, about: tuple[str, ...], where: str) -> Quality:
+    factor, column = " as a factor" if figures.of_logarithms else "", model.schema.label.column
+    errors = (
+        (f"Mean absolute error{factor}", figures.absolute_error),
+        (f"Root of the mean squared error{factor}", figures.root),
+        (f"Bias, predicted {'by' if factor else 'less'} observed{factor}", figures.bias),
     )
-    note = (
+    in_units = [(name, None if found is None else figures.factor(found)) for name, found in errors]
+    largest = figures.factor(Bounded(*3 * (figures.largest_error,))).estimate
+    quality = Table(
+        "Quality on the parties' rows",
+        ("Measure", "Estimate", "For the noise"),
+        (("R^2", *_span(figures.r2)), *((name, *_values(found)) for name, found in in_units)),
         "R^2 is the share of the label's variance that the model explains, on the scale that is learned: 0 is as good "
-        "as one value for all rows. The interval is two standard deviations of the noise to either side; sampling is "
-        "not in it. Records longer than the clipping norm count as shortened."
+        "as one value for all rows. Errors are "
+        + ("of logarithms: a factor of 1 is none" if factor else "in the label's units")
+        + f". Predictions are clipped to the label's bounds, and errors to {_figure(largest)}. Intervals hold with a "
+        f"probability of at least {lower_percent(figures.confidence, 1)} % each, over the noise, and those of all bins "
+        "together.",
     )
-    table = Table("Quality on the parties' rows", ("Measure", "Estimate", "For the noise"), rows, note)
-    said = f"R^2 is about {found[0]}" if figures.is_measured else f"R^2 is {NOT_MEASURED}"
-    return Quality(said, about, (table,), ())
+    known = figures.r2
+    headline = "R^2 is " + (
+        NOT_MEASURED
+        if known is None
+        else f"about {_share(known.estimate)}, for the noise alone {_share(known.lower)} to {_share(known.upper)}"
+    )
+    mean = "geometric mean of " if figures.of_logarithms else ""
+    return Quality(
+        headline, about, (quality, *_observed(figures.bins, "values")), _plot(figures.bins, where, mean + column)
+    )
+
+
+def _values(bounded: Bounded | None) -> tuple[str, str]:
+    if bounded is None:
+        return NOT_MEASURED, ""
+    return _figure(bounded.estimate), f"{_figure(bounded.lower)} to {_figure(bounded.upper)}"
+
+
+def _observed(bins: Sequence[ObservedBin], what: str) -> tuple[Table]:
+    """The table of bins of predictions."""
+    _, rows = table(bins)
+    head = (f"Predicted {what}", "About", "Rows", "Observed", "Interval")
+    return (Table(f"Observed beside predicted {what}, on the parties' rows", head, tuple(rows)),)
+
+
+def _plot(bins: Sequence[ObservedBin], where: str, what: str) -> tuple[tuple[Plot, str], ...]:
+    points = [(each.predicted, each.observed) for each in bins if each.observed is not None]
+    return _beside(f"observed-{where}", what, points, "Rows in bins of predictions, with intervals for the noise.")
 
 
 def _of_values(model: Model, figures: MeasuredValues, about: tuple[str, ...], where: str) -> Quality:
@@ -133,6 +167,8 @@ def _of_values(model: Model, figures: MeasuredValues, about: tuple[str, ...], wh
         (
             (name, _share(errors.explained)),
             ("Mean absolute error, in the label's units", _figure(errors.absolute_error)),
+            ("Root of the mean squared error, in the label's units", _figure(errors.root_squared_error)),
+            ("Bias, predicted less observed, in the label's units", _figure(errors.bias)),
         ),
     )
     label = model.schema.label
@@ -147,13 +183,13 @@ def _of_values(model: Model, figures: MeasuredValues, about: tuple[str, ...], wh
         )
         for each in figures.bins
     )
-    table = Table("Observed beside predicted, on the learner's own rows", head, rows)
+    observed = Table("Observed beside predicted, on the learner's own rows", head, rows)
     points = [(each.predicted, Bounded(each.observed, each.observed, each.observed)) for each in figures.bins]
     plot = _beside(f"observed-{where}", what, points, "Rows in ten bins of predictions, each a point.")
     return Quality(
         f"{'R^2' if errors.measure == 'r2' else 'the explained deviance'} is {_share(errors.explained)}",
         about,
-        (quality, table),
+        (quality, observed),
         plot,
     )
 
@@ -168,21 +204,14 @@ def _of_counts(model: Model, figures: CountEvaluation, about: tuple[str, ...], w
         f"{_figure(figures.largest_rate)}, and counts to {figures.most}. Intervals hold with a probability of at least "
         f"{lower_percent(figures.confidence, 1)} %, over the noise: the deviance's, and all rates together.",
     )
-    rows = tuple((_range(each), f"about {max(each.rows, 0.0):.0f}", *_span(each.observed)) for each in figures.bins)
-    head = ("Predicted rate", "Rows", "Observed rate", "Interval")
-    table = Table("Observed beside predicted rates, on the parties' rows", head, rows)
-    middles = [((each.lower + each.upper) / 2.0, each.observed) for each in figures.bins]
-    points = [(at, observed) for at, observed in middles if observed is not None]
-    plot = _beside(
-        f"observed-{where}", f"rate of {model.schema.label.column}", points, "Rows in bins of predicted rates."
-    )
     known = figures.explained
     headline = "the explained deviance is " + (
         NOT_MEASURED
         if known is None
         else f"about {_share(known.estimate)}, for the noise alone {_share(known.lower)} to {_share(known.upper)}"
     )
-    return Quality(headline, about, (quality, table), plot)
+    tables = (quality, *_observed(figures.bins, "rates"))
+    return Quality(headline, about, tables, _plot(figures.bins, where, f"rate of {model.schema.label.column}"))
 
 
 def _beside(id_: str, what: str, points: Sequence[tuple[float, Bounded]], words: str) -> tuple[tuple[Plot, str], ...]:

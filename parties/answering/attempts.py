@@ -95,24 +95,34 @@ class Heads:
     """The cohort's."""
 
 
+_Row = sqlite3.Row | tuple[bytes, int, str, bytes, int, int, bytes | None, int, bytes | None]
+
+
 class Attempts:
     """The attempts of one party. Every change is one transaction, which includes its change of the ledger."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._database = ledger.database
+        self._uploaded: set[tuple[bytes, int]] = set()
+        """Charged attempts whose receipt was acknowledged in this process."""
+
+    def _read(self, row: _Row) -> Attempt:
+        held = _attempt(row)
+        is_uploaded = held.state is _S.CHARGED and (held.query_id, held.attempt) in self._uploaded
+        return replace(held, state=_S.UPLOADED) if is_uploaded else held
 
     def find(self, query_id: bytes, attempt: int) -> Attempt | None:
         """The attempt, or None if this party never accepted it."""
         with self._database.transaction() as connection:
             row = connection.execute(f"{_SELECT} WHERE query_id = ? AND attempt = ?", (query_id, attempt)).fetchone()
-        return None if row is None else _attempt(row)
+        return None if row is None else self._read(row)
 
     def of_query(self, query_id: bytes) -> list[Attempt]:
         """All attempts at a query that this party accepted, in order."""
         with self._database.transaction() as connection:
             rows = connection.execute(f"{_SELECT} WHERE query_id = ? ORDER BY attempt", (query_id,)).fetchall()
-        return [_attempt(row) for row in rows]
+        return [self._read(row) for row in rows]
 
     def unfinished(self) -> list[Attempt]:
         """All attempts that are not over."""
@@ -120,7 +130,7 @@ class Attempts:
             rows = connection.execute(
                 f"{_SELECT} WHERE state NOT IN (?, ?) ORDER BY rowid", (_S.BURNT.value, _S.ENDED.value)
             ).fetchall()
-        return [_attempt(row) for row in rows]
+        return [self._read(row) for row in rows]
 
     def cost(self, held: Attempt) -> Charge | None:
         """The charge that is reserved or charged for an attempt; None if there is none (any more)."""
@@ -263,9 +273,15 @@ class Attempts:
         return None if row is None else Envelope.from_bytes(row[0])
 
     def uploaded(self, held: Attempt) -> None:
-        """Record that the receipt was acknowledged."""
+        """Record that the receipt was acknowledged, in memory: the next change of the attempt follows soon.
+
+        After a restart the attempt is charged, and its receipt is sent once more, which changes nothing.
+        """
         with self._database.transaction():
-            self._move(held, _S.UPLOADED)
+            present = self._present(held).state
+            if present is not _S.UPLOADED:
+                self._check_move(held, present, _S.UPLOADED)
+        self._uploaded.add((held.query_id, held.attempt))
 
     def burn(self, held: Attempt) -> None:
         """Record that the spool of a charged attempt was lost."""
@@ -321,10 +337,7 @@ class Attempts:
         present = self._present(held).state
         if present is state:
             return
-        if state not in _NEXT[present]:
-            raise LedgerConflictError(
-                held.query_id, held.attempt, f"is {present.value} and cannot become {state.value}"
-            )
+        self._check_move(held, present, state)
         # The masks are derived from the key before the charge. No later reader of the file may find the key.
         keeps_key = state in (_S.ACCEPTED, _S.READY)
         with self._database.transaction() as connection:
@@ -332,6 +345,15 @@ class Attempts:
                 "UPDATE attempts SET state = ?, mask_key = CASE WHEN ? THEN mask_key END "
                 "WHERE query_id = ? AND attempt = ?",
                 (state.value, keeps_key, held.query_id, held.attempt),
+            )
+        if state in (_S.BURNT, _S.ENDED):
+            self._uploaded.discard((held.query_id, held.attempt))
+
+    @staticmethod
+    def _check_move(held: Attempt, present: AttemptState, state: AttemptState) -> None:
+        if state not in _NEXT[present]:
+            raise LedgerConflictError(
+                held.query_id, held.attempt, f"is {present.value} and cannot become {state.value}"
             )
 
 
@@ -352,7 +374,7 @@ _FORGET = f"DELETE FROM attempts WHERE state IN (?, ?) AND not_after_unix_s < ? 
 _RESERVED = f"{_SELECT} WHERE {_IS_RESERVED}"
 
 
-def _attempt(row: sqlite3.Row | tuple[bytes, int, str, bytes, int, int, bytes | None, int, bytes | None]) -> Attempt:
+def _attempt(row: _Row) -> Attempt:
     query_id, attempt, state, answer, arrived, rows, spool_digest, not_after, mask_key = row
     return Attempt(
         query_id,

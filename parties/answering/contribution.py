@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError, RadofedError, ShapeError
 from dpcore.numbers.processors import one_blas_thread
 from dpcore.numbers.progress import Progress
+from dpcore.paillier.mask_graph import MaskGraph
 from dpcore.paillier.masks import PRIME, CohortAttempt, coefficient, cohort_mask, pad, polynomial, tag_mask
 from dpcore.paillier.obfuscation import ObfuscatorPool
 from dpcore.paillier.packing import mask_addends, pack
@@ -123,7 +124,9 @@ def masked_chunks(
     """
     key, encoding = opened.public_key, opened.query.encoding
     own = next(acceptance for acceptance in acceptances if acceptance.party == own_name)
-    peers = {acceptance.party: acceptance.mask_key for acceptance in acceptances if acceptance.party != own_name}
+    graph = MaskGraph.of((a.party for a in acceptances), cohort_digest, opened.query.mask_neighbours)
+    keys = {acceptance.party: acceptance.mask_key for acceptance in acceptances}
+    peers = {name: keys[name] for name in graph.peers(own_name)}
     attempt = CohortAttempt(opened.query_id, own.attempt, cohort_digest)
     mask = cohort_mask(
         own_name,
@@ -272,6 +275,7 @@ class Uploads:
         self._random, self._on_charged = random, on_charged
         # Chunks acknowledged since this process started: newer than the coordinator's list of held chunks.
         self._arrived: dict[tuple[bytes, int], set[int]] = {}
+        self._unnoted: set[tuple[bytes, int]] = set()
 
     def charged(self, opened: OpenedQuery, cohort: Cohort, held: Attempt, party: Party) -> Spool:
         """Mask and charge the contribution for a cohort. After the return its bytes may leave.
@@ -300,7 +304,7 @@ class Uploads:
                 cohort=cohort.digest,
                 parties=len(cohort.acceptances),
             )
-            self._note_charge(held)
+            self._unnoted.add((held.query_id, held.attempt))
             self._on_charged()
         self._spools.remove_bare(held.query_id, held.attempt)
         return spool
@@ -319,13 +323,19 @@ class Uploads:
             bytes=opened.ciphertexts * opened.public_key.ciphertext_bytes,
         )
 
-    def _note_charge(self, held: Attempt) -> None:
-        """Note what the attempt cost and what remains. If that fails, the ledger still has the cost."""
+    def note_charge(self, held: Attempt) -> None:
+        """Note what an attempt cost that was just charged, and what remains; once.
+
+        If that fails, or the process is killed before, the ledger still has the cost.
+        """
+        if (held.query_id, held.attempt) not in self._unnoted:
+            return
+        self._unnoted.discard((held.query_id, held.attempt))
         try:
             charge, state = self._attempts.cost(held), self._attempts.ledger_state()
             if charge is not None:
                 scopes = scope_costs(charge, state)
-                self._history.happened(held.query_id, held.attempt, What.CHARGED, self._clock(), scopes=scopes)
+                self._history.happened_late(held.query_id, held.attempt, What.CHARGED, self._clock(), scopes=scopes)
         except RadofedError as error:
             self._log.warning("history not written", query=held.query_id, attempt=held.attempt, reason=str(error))
 
@@ -379,27 +389,30 @@ class Uploads:
         # The bytes that were stored with the charge, because a receipt has one content.
         signed = self._attempts.receipt(held) or _receipt(cohort, held, spool, party)
         arrived = self._arrived.setdefault((held.query_id, held.attempt), set())
-        self._send_chunks(held, spool, arrived | chunks_held, wanted)
         try:
-            self._coordinator.receipt(signed)
+            self._send_all(held, spool, signed, arrived | chunks_held, wanted)
         except WireError as error:
             if error.code is not Code.CHUNK_MISSING:
                 raise
             # The coordinator lost some chunks. Sending the same bytes again is harmless.
             arrived.clear()
-            self._send_chunks(held, spool, set(), wanted)
-            self._coordinator.receipt(signed)
+            self._send_all(held, spool, signed, set(), wanted)
 
-    def _send_chunks(self, held: Attempt, spool: Spool, there: AbstractSet[int], wanted: Callable[[], bool]) -> None:
-        """Send every chunk that is not in `there`."""
+    def _send_all(
+        self, held: Attempt, spool: Spool, receipt: Envelope, there: AbstractSet[int], wanted: Callable[[], bool]
+    ) -> None:
+        """Send every chunk that is not in `there`, the last one with the receipt."""
         arrived = self._arrived.setdefault((held.query_id, held.attempt), set())
-        for index in range(len(spool.hashes)):
-            if index in there:
-                continue
+        missing = [index for index in range(len(spool.hashes)) if index not in there]
+        is_taken = False
+        for index in missing:
             if not wanted():
                 raise StoppedError("the upload continues when it is wanted again")
-            self._coordinator.upload_chunk(held.query_id, held.attempt, spool.chunk(index))
+            with_it = receipt if index == missing[-1] else None
+            is_taken = self._coordinator.upload_chunk(held.query_id, held.attempt, spool.chunk(index), with_it)
             arrived.add(index)
+        if not is_taken:
+            self._coordinator.receipt(receipt)
 
     def forget(self, held: Attempt) -> None:
         """Discard the state of an attempt that is over."""

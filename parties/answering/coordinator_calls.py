@@ -68,8 +68,12 @@ class CoordinatorCalls(Protocol):
         """Report that the contribution is spooled."""
         ...
 
-    def upload_chunk(self, query_id: bytes, attempt: int, chunk: Chunk) -> None:
-        """Send one chunk. After the return it is on the coordinator's disk."""
+    def upload_chunk(self, query_id: bytes, attempt: int, chunk: Chunk, receipt: Envelope | None = None) -> bool:
+        """Send one chunk. After the return it is on the coordinator's disk.
+
+        receipt: with the last chunk, to complete the upload. Returns whether it was taken: an older coordinator takes
+        none with a chunk.
+        """
         ...
 
     def receipt(self, receipt: Envelope) -> None:

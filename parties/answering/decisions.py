@@ -15,7 +15,7 @@ from dpcore.records.schema import Schema, differences
 from parties.data.epochs import Epochs
 from parties.ledger.charges import Charge, Division, charge_for
 from parties.ledger.row_epochs import EpochRows
-from parties.policy import Policy, check_cohort, check_query
+from parties.policy import Policy, check_cohort, check_masks, check_query
 from radobase.printing import amount
 from wire.envelopes import Envelope, MessageType, SigningKey
 from wire.errors import Code, WireError
@@ -265,8 +265,11 @@ def verify_cohort(
     cohort than real only with acceptances that parties signed for this attempt, and each of them that this party has
     not accepted counts as colluding (`check_cohort`).
 
+    If members share masks with some others only, the cohort's digest decides with which. A coordinator can choose among
+    cohorts, and so among orders; what `check_masks` checks holds in the order that this one has.
+
     Raises WireError(ATTEMPT_MISMATCH, COHORT_EXCLUDED, PARTY_NOT_ASKED, QUERY_INVALID, or what check_query,
-    check_cohort, Cohort.open and check_roster_version raise).
+    check_cohort, check_masks, Cohort.open and check_roster_version raise).
     """
     query = opened.query
     if query.is_question:
@@ -289,8 +292,9 @@ def verify_cohort(
             Code.QUERY_INVALID,
             f"The cohort has {len(acceptances)} parties and {rows} rows, which the query does not allow.",
         )
-    members = (acceptance.party for acceptance in acceptances)
+    members = tuple(acceptance.party for acceptance in acceptances)
     check_cohort(party.policy, roster, party.name, members, query)
+    check_masks(party.policy, roster, party.name, members, query, cohort.digest)
     return acceptances
 
 

@@ -412,7 +412,17 @@ class QueryLifecycle:
         try:
             self._history.happened(query_id, attempt, what, self._clock(), **details)
         except RadofedError as error:
-            self._log.warning("history not written", query=query_id, attempt=attempt, what=what, reason=str(error))
+            self._not_noted(query_id, attempt, what, error)
+
+    def _note_late(self, held: Attempt, what: What, **details: str | int) -> None:
+        """Note what may be written with the next event (`History.happened_late`)."""
+        try:
+            self._history.happened_late(held.query_id, held.attempt, what, self._clock(), **details)
+        except RadofedError as error:
+            self._not_noted(held.query_id, held.attempt, what, error)
+
+    def _not_noted(self, query_id: bytes, attempt: int, what: What, error: RadofedError) -> None:
+        self._log.warning("history not written", query=query_id, attempt=attempt, what=what, reason=str(error))
 
     def _deliver(self, work: Work, held: Attempt) -> bool:
         """Ensure that the coordinator has the acceptance. Returns whether it has.
@@ -536,7 +546,11 @@ class QueryLifecycle:
         except SpoolLostError as error:
             self._lose(work, held, error)
         else:
-            self._send(work, work.cohort, held, spool, wanted)
+            try:
+                self._send(work, work.cohort, held, spool, wanted)
+            finally:
+                # The others wait for the bytes, and nobody for this.
+                self._uploads.note_charge(held)
 
     def _send(self, work: Work, cohort: Cohort, held: Attempt, spool: Spool, wanted: Callable[[], bool]) -> None:
         try:
@@ -549,7 +563,7 @@ class QueryLifecycle:
             self._log.error("upload refused", query=held.query_id, attempt=held.attempt, **named(error))
         else:
             self._attempts.uploaded(held)
-            self._note(held.query_id, held.attempt, What.UPLOADED)
+            self._note_late(held, What.UPLOADED)
             self._log.info("uploaded", query=held.query_id, attempt=held.attempt, chunks=len(spool.hashes))
 
     def _lose(self, work: Work, held: Attempt, error: SpoolLostError) -> None:
@@ -569,7 +583,7 @@ class QueryLifecycle:
         if self._attempts.end(held):
             if is_lost:
                 self._on_lost()
-            self._note(held.query_id, held.attempt, What.ENDED, reason=reason)
+            self._note_late(held, What.ENDED, reason=reason)
             self._log.info("attempt over", query=held.query_id, attempt=held.attempt, reason=reason)
         # Also if it was over before: a contribution may have been spooled while another thread ended the attempt.
         self._drop(held)

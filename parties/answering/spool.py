@@ -7,7 +7,8 @@ An attempt has up to two: the bare one, without masks and with the integers that
 is known; and the masked one, which is sent. The bare one is deleted once the masked one is charged.
 
 The disk space of the masked one is reserved with the bare one, as files of the same lengths inside its directory, which
-it overwrites in place.
+it overwrites in place. Allocated space is taken as long as the machine runs: after a power failure the files may be
+gone, and are made when they are written.
 
 A spare file is deleted at that time, to free space for the charge. So a disk that fills up in between does not stop the
 party, unless the file system copies on write.
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 from dpcore.errors import RadofedError
 from dpcore.queries.kind import MAX_VALUES
 from radobase.reading import FileKind, read_bytes, read_json
-from radobase.writing import overwrite_durably, publish_directory, reserve_durably, sync_directory
+from radobase.writing import overwrite_durably, publish_directory, reserve
 from wire.envelopes import sha256
 from wire.errors import Code, WireError
 from wire.statements import CHUNK_BYTES, Chunk, upload_digest
@@ -310,5 +311,4 @@ def _take_room(bare: Path) -> None:
     room.mkdir(mode=0o700)
     sizes = {room / file.name: file.stat().st_size for file in (*bare.glob("chunk-*.bin"), bare / _MANIFEST)}
     for path, size_bytes in (sizes | {bare / _SPARE: _SPARE_BYTES}).items():
-        reserve_durably(path, size_bytes)
-    sync_directory(room)
+        reserve(path, size_bytes)

@@ -124,6 +124,7 @@ class LedgerGuard:
         self._answered_lately: dict[str, tuple[bytes, float]] = {}
         """The nonce of each party's last challenge that this one answered, and when."""
         self._taken: dict[bytes, tuple[str, bool]] = {}
+        self._last_taken: dict[str, bytes] = {}
         """Signatures of answers to the last challenge: of whom, and whether it was accepted then."""
         self._said_enough = self._is_overdue = self._is_doubted = False
         self.evidence: Evidence | None = None
@@ -355,6 +356,7 @@ class LedgerGuard:
         self._asked_at, self._asked_unix_s = self._monotonic(), asked_unix_s
         self.answered_last.clear()
         self._taken.clear()
+        self._last_taken.clear()
 
     def _take(self, answer: Envelope) -> None:
         """Count a member's answer, once. One to another challenge, or with another party's statement, is refused."""
@@ -381,8 +383,9 @@ class LedgerGuard:
         if is_accepted:
             self._count(member.name, witness)
         # The last of each member: it may sign any number.
-        others = {signature: taken for signature, taken in self._taken.items() if taken[0] != member.name}
-        self._taken = {**others, answer.signature: (member.name, is_accepted)}
+        self._taken.pop(self._last_taken.get(member.name, b""), None)
+        self._taken[answer.signature] = (member.name, is_accepted)
+        self._last_taken[member.name] = answer.signature
 
     def _count(self, name: str, witness: Witness) -> None:
         """Count an accepted member's answer, unless it names attempts that this ledger does not know."""

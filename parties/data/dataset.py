@@ -30,6 +30,7 @@ from dpcore.records.encoding import (
     summed,
 )
 from dpcore.records.features import Classes, EventTime, Target, measured
+from dpcore.records.features.labels import MOST_CLASSES
 from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import BLOCK_ROWS, Records
 from dpcore.records.schema import Schema
@@ -143,6 +144,8 @@ class LoadReport:
             yield f"{without} of {self.rows} rows are in no epoch: only queries about all rows are answered from them"
 
     def _of_classes(self, usable: int) -> Iterator[str]:
+        if len(self.class_rows) > MOST_CLASSES:  # a list of codes to be counted, most of which occur nowhere
+            return
         absent = [repr(name) for name, rows in self.class_rows if not rows]
         if len(absent) == len(self.class_rows) - 1:
             (only,) = (name for name, rows in self.class_rows if rows)
@@ -155,7 +158,10 @@ class LoadReport:
         """The report for people, one sentence per line: the rows, then what each policy changed, most lost first."""
         sizes = f"{self.positive} positive, {self.negative} negative"
         if self.class_rows:
-            sizes = ", ".join(f"{rows} {name!r}" for name, rows in self.class_rows)
+            present = sum(rows > 0 for _, rows in self.class_rows)
+            sizes = f"{present} of {len(self.class_rows)} listed texts in {self.rows - self.zero_vectors} usable rows"
+            if len(self.class_rows) <= MOST_CLASSES:
+                sizes = ", ".join(f"{rows} {name!r}" for name, rows in self.class_rows)
         elif self.measured is not None:
             sizes = "labels from {:g} to {:g}".format(*self.measured)
         lines = [f"{self.file}: {amount(self.rows, 'row')}, {self._named(sizes)}"]
@@ -227,7 +233,7 @@ def load(
             blocks = read_elsewhere(place.settings, place.log, kept, progress)
         else:
             kept = place
-            blocks = identified_blocks(table, first, own_column, epoch_column, progress, recode, shared.others)
+            blocks = identified_blocks(table, shared, own_column, epoch_column, progress, recode)
         joined = _Joined(first.d, table.rows, codings, is_weighted=first.weight is not None, place=kept)
         by_id: list[NDArray[np.uint64]] = []
         read = _epochs_of(table, row_key, own_column, epoch_column)
@@ -291,7 +297,7 @@ def check(
     # Any key compares ids.
     key = RowKey(bytes(32), "", "", "")
     read = _epochs_of(table, key, id_column, epoch_column)
-    for block in identified_blocks(table, shared.first, id_column, epoch_column, progress, recode, shared.others):
+    for block in identified_blocks(table, shared, id_column, epoch_column, progress, recode):
         counted.add(block)
         if read is not None:
             read.add(block.ids, block.epochs, key.of_ids(block.ids))
@@ -441,10 +447,11 @@ class _Counted:
     def _report(self, label: "_CountedLabel", digest: bytes) -> LoadReport:
         schema = replace(self._schema.first, label=label.label)
         tallies = (*self._tallies, label.tally, *self._weight_tallies)
-        found = changes(schema, tallies, self._rows, id_column=self._id_column, without_id=self._without_id)
-        counts = (self._rows, self._rows - label.usable, label.positive, label.negative)
+        counts: dict[str, Any] = {"id_column": self._id_column, "without_id": self._without_id, "label": label.name}
+        found = changes(schema, tallies, self._rows, **counts)
+        sizes = (self._rows, self._rows - label.usable, label.positive, label.negative)
         said: dict[str, Any] = {"changes": found, "class_rows": label.by_class, "label": label.name}
-        return LoadReport(self._file, *counts, tallies, digest, **said, measured=label.values.of(label.label))
+        return LoadReport(self._file, *sizes, tallies, digest, **said, measured=label.values.of(label.label))
 
     def _digest(self) -> bytes:
         first, *others = self._of_labels
@@ -574,7 +581,7 @@ class HeldData:
             zero_vectors=report.zero_vectors,
             positive=report.positive,
             negative=report.negative,
-            **({"class_rows": dict(report.class_rows)} if report.class_rows else {}),
+            **({"class_rows": dict(report.class_rows)} if 0 < len(report.class_rows) <= MOST_CLASSES else {}),
             **({"usable_by_label": report.usable_by_label} if report.others else {}),
             **({"recoded": dict(report.recoded)} if report.recoded else {}),
             digest=held.digest,

@@ -77,6 +77,8 @@ class Form(Enum):
     GROUPED = r"^[+-]?[0-9]{1,3}([.,'\x{2019} \x{a0}\x{2009}\x{202f}][0-9]{3})+([.,][0-9]+)?$"
     #: Not read as a number: a unit or a percent sign follows.
     UNIT = r"^[+-]?[0-9]+([.,][0-9]+)?[ \x{a0}]?(%|‰|[A-Za-zµμ°€$£][^0-9]{0,9})$"
+    #: Not read as a number: a digit of another script than 0 to 9.
+    OTHER_DIGITS = r"^[+-]?[\p{Nd}.,\x{66b}\x{66c}]*[^\P{Nd}0-9][\p{Nd}.,\x{66b}\x{66c}]*$"
     DATE = (
         r"^[0-9]{4}[-/][0-9]{1,2}[-/][0-9]{1,2}([ T].*)?$|^[0-9]{1,2}[./-][0-9]{1,2}[./-]([0-9]{4}|[0-9]{2})([ T].*)?$"
         r"|^[0-9]{1,2}[-. ]+[A-Za-z]{3,9}[-., ]+[0-9]{2,4}$|^[A-Za-z]{3,9}[. ]+[0-9]{1,2},? +[0-9]{4}$"
@@ -86,7 +88,7 @@ class Form(Enum):
 
 
 OF_NUMBERS = (Form.CODE, Form.THREE_DECIMALS, Form.LAST_ZERO, Form.POINT, Form.POWER, Form.SMALL_WHOLE, Form.PLAIN_DAY)
-OF_TEXTS = (Form.COMMA, Form.GROUPED, Form.UNIT, Form.DATE, Form.UUID)
+OF_TEXTS = (Form.COMMA, Form.GROUPED, Form.UNIT, Form.OTHER_DIGITS, Form.DATE, Form.UUID)
 
 
 def has_form(texts: pa.Array, form: Form) -> NDArray[np.bool_]:
@@ -111,7 +113,8 @@ def is_number(text: str) -> bool:
         float(text)
     except ValueError:
         return False
-    return "_" not in text
+    # Python reads more: the digits of other scripts, and 1_0.
+    return text.isascii() and "_" not in text
 
 
 def alike(text: str) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 
 from dpcore.records.features import DateFeature, Day, Missing
 from dpcore.records.schema import BIAS, BooleanFeature, CategoryFeature, Feature, RealFeature
+from dpcore.records.units import unit_in_header
 from parties.data.draft_columns import (
     MOST_TEXTS,
     Form,
@@ -152,7 +153,7 @@ def _days(count: int, read: int = 0) -> str:
     return f"it has {count} dates or times{which} written as 2024-12-31; write all dates so, without a time zone"
 
 
-def _near_number(seen: Seen) -> str | None:
+def _near_number(seen: Seen) -> str | None:  # noqa: PLR0911 - one for each cause
     """Why a column of texts that are nearly numbers, dates or UUIDs is left out, or None."""
     forms, cells = seen.forms, seen.numbers + seen.others
     most = (1 - _FEW) * cells
@@ -166,6 +167,9 @@ def _near_number(seen: Seen) -> str | None:
         return f"it has {amount(commas, 'number')} of {cells} with a comma; write them with a decimal point only"
     if max(commas, grouped) > _FEW * cells and commas + grouped + seen.numbers >= most:
         return f"it has {amount(grouped, 'number')} of {cells} with separators of thousands; write them without"
+    if forms[Form.OTHER_DIGITS] + seen.numbers >= most and forms[Form.OTHER_DIGITS] > _FEW * cells:
+        other = amount(forms[Form.OTHER_DIGITS], "number")
+        return f"it has {other} of {cells} in the digits of another script; write them in the digits 0 to 9"
     if forms[Form.UNIT] + seen.numbers >= most and forms[Form.UNIT] > _FEW * cells and len(seen.units) == 1:
         return (
             f"it has {amount(forms[Form.UNIT], 'number')} of {cells} with the unit {next(iter(seen.units))!r}; write "
@@ -222,6 +226,11 @@ def _real(seen: Seen, notes: list[str]) -> RealFeature:
         median, missing = min(max(float(np.median(seen.sample)), lower), upper), "impute"
         notes.append(
             f"{seen.name!r} has missing cells ({empty}): the draft imputes the median, {median:g}; choose a constant."
+        )
+    if (header := unit_in_header(seen.name)) is not None:
+        notes.append(
+            f"The header {seen.name!r} seems to say that its unit is {header[1]}: if so, state it (--unit "
+            f"'{seen.name}={header[1]}'). Parties with another unit then convert it by a recode file."
         )
     forms = seen.forms
     if forms[Form.THREE_DECIMALS] and forms[Form.THREE_DECIMALS] == forms[Form.POINT]:

@@ -233,7 +233,8 @@ class RowGuard:
             if (present := state_of(self._directory / FILE)) != self._read:
                 self._known, self._read = load_known(self._directory), present
                 self._settle()
-            return faults(self._counts, self._known, self._limits)
+            # Made again whenever counts, limits or what is known change: this is asked before every step of a query.
+            return dict(self._said)
 
     def note_charged(self) -> None:
         """An answer was charged: later rows are compared with these."""

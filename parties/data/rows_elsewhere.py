@@ -31,7 +31,6 @@ from dpcore.records.coding import Labels
 from dpcore.records.computation import RUN_BLOCKS, RowPart, add_exactly
 from dpcore.records.elsewhere import FeaturesElsewhere
 from dpcore.records.encoding import StoredLabels, StoredRows, Tally, summed
-from dpcore.records.features import Target
 from dpcore.records.records import BLOCK_ROWS, Records
 from dpcore.records.schema import Schema
 from dpcore.records.shared_schema import SharedSchema
@@ -84,14 +83,14 @@ class BlockDigest:
 class Reading:
     """How the rows of a part become records. Sent to workers."""
 
-    schema: Schema
-    others: tuple[Target, ...]
+    by_label: dict[str, Schema]
+    """As `SharedSchema`."""
     id_column: str | None
     recode: Recode | None
 
     def blocks(self, rows: RowRange) -> Iterator[IdentifiedRows]:
         """The rows, block by block. Raises DataError."""
-        return identified_blocks(rows, self.schema, self.id_column, None, None, self.recode, self.others)
+        return identified_blocks(rows, SharedSchema(self.by_label), self.id_column, None, None, self.recode)
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ class TableElsewhere:
             )
         if not table.rows:
             raise table.error("there is a header but no rows; give a table with at least one row")
-        reading = Reading(schema.first, tuple(schema.others), id_column, recode)
+        reading = Reading(dict(schema.by_label), id_column, recode)
         return cls(reading, tuple(row_ranges(table, LEAST_PART_ROWS, BLOCK_ROWS)), bytearray())
 
     @property
@@ -338,7 +337,7 @@ def _kept(
     table: TableElsewhere, nonce: bytes, number: int, rows: RowRange, answer: tuple[Any, ...]
 ) -> tuple[IdentifiedRows, bytes]:
     """A worker's answer as rows without features. Raises ClusterError unless it is one about this part."""
-    schema, count = table.reading.schema, rows.rows
+    schemas, count = tuple(table.reading.by_label.values()), rows.rows
     try:
         identity, blocks, labels, tallied, lengths, joined, recoded = answer
         if identity != _identity(nonce, number, rows, blocks):
@@ -346,19 +345,18 @@ def _kept(
         ends = np.cumsum(lengths).tolist()
         ids = [joined[end - length : end].decode() for end, length in zip(ends, lengths.tolist(), strict=True)]
         tallies = [Tally(str(name), *map(int, counts)) for name, *counts in tallied]
-        targets = (schema.label, *table.reading.others)
-        for target, (own, usable) in zip(targets, labels, strict=True):
+        for target, (own, usable) in zip((each.label for each in schemas), labels, strict=True):
             if own.shape != target.coding.shape(count) or own.dtype != target.coding.dtype:
                 raise ClusterError("a worker returned labels of another form")
             if usable.shape != (count,) or usable.dtype != np.bool_:
                 raise ClusterError("a worker returned usable rows of another form")
             target.coding.check(own)
-        known = len(schema.features) + 1
+        known = len(schemas[0].features) + 1
         if len(blocks) != -(-count // BLOCK_ROWS) * DIGEST_BYTES or len(ids) not in (0, count):
             raise ClusterError("a worker returned another number of rows than its part has")
         (first, usable), *further = labels
         others = tuple(StoredLabels(*each, tally) for each, tally in zip(further, tallies[known:], strict=True))
-        features: Any = FeaturesElsewhere(count, schema.d, table, rows.first_row)
+        features: Any = FeaturesElsewhere(count, schemas[0].d, table, rows.first_row)
         stored = StoredRows(features, first, usable, tuple(tallies[:known]), others=others)
         return IdentifiedRows(stored, ids, [], Counter({(a, b): int(n) for a, b, n in recoded})), blocks
     except (TypeError, ValueError, AttributeError, KeyError, IndexError, SchemaError) as error:

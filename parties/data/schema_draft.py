@@ -10,10 +10,10 @@ see its absence: the protected record then decides who takes part.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from types import MappingProxyType
 
 from dpcore.errors import ConfigurationError
+from dpcore.numbers.rationals import exact_number
 from dpcore.records.features import (
     Classes,
     Count,
@@ -26,6 +26,7 @@ from dpcore.records.features import (
     Target,
     close_match,
     measured,
+    nearest,
 )
 from dpcore.records.features.labels import MOST_CLASSES
 from dpcore.records.schema import Schema
@@ -480,7 +481,7 @@ def parsed_weight(text: str) -> tuple[str, float]:
     try:
         if not column:
             raise ValueError("no column")
-        return column, float(Fraction(upper))
+        return column, float(exact_number(upper))
     except (ValueError, ZeroDivisionError, OverflowError) as error:
         raise ConfigurationError(f"weight {text!r}: write COLUMN=UPPER, such as weight=5") from error
 
@@ -501,7 +502,7 @@ def parsed(text: str) -> tuple[str, Limit, Limit]:
 
 
 def _limit(text: str) -> Limit:
-    return float(Fraction(text)) if Day.of(text) is None else text
+    return float(exact_number(text)) if Day.of(text) is None else text
 
 
 def bounded(draft: Schema, bounds: Mapping[str, tuple[Limit, Limit]]) -> Schema:
@@ -545,3 +546,36 @@ def _two_numbers(column: str, bounds: tuple[Limit, Limit]) -> tuple[float, float
     if isinstance(lower, str) or isinstance(upper, str):
         raise ConfigurationError(f"bounds of {column!r}: it is a column of numbers, so give two numbers")
     return lower, upper
+
+
+# Units, which a draft states only if a person does.
+
+
+def parsed_unit(text: str) -> tuple[str, str]:
+    """The column and the unit of "COLUMN=UNIT". Raises ConfigurationError."""
+    column, _, unit = text.rpartition("=")
+    if not column or not unit.strip():
+        raise ConfigurationError(f"unit {text!r}: write COLUMN=UNIT, such as weight=kg")
+    return column, unit.strip()
+
+
+def with_units(drafted: SharedSchema, units: Mapping[str, str]) -> SharedSchema:
+    """The draft with these units, by column. Raises ConfigurationError for a column that is no number of the draft."""
+    numbers = {each.name: each for each in drafted.first.numbers if not each.is_named}
+    labels = {name: each.label for name, each in drafted.by_label.items() if isinstance(each.label, Number)}
+    known = [*(each.column for each in numbers.values()), *(each.column for each in labels.values())]
+    if odd := next((column for column in units if column not in known), None):
+        raise ConfigurationError(f"unit of {odd!r}: it is no number of the draft; {nearest(odd, known)}")
+    stated: dict[str, Feature] = {
+        name: replace(each, unit=units[each.column]) for name, each in numbers.items() if each.column in units
+    }
+    features = tuple(stated.get(each.name, each) for each in drafted.first.features)
+    of_labels: dict[str, Target] = {
+        name: replace(each, unit=units[each.column]) for name, each in labels.items() if each.column in units
+    }
+    return SharedSchema(
+        {
+            name: replace(each, features=features, label=of_labels.get(name, each.label))
+            for name, each in drafted.by_label.items()
+        }
+    )

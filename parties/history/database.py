@@ -6,8 +6,8 @@ ledger: a lost history is made again from the ledger's charges, without what was
 
 import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dpcore.errors import ConfigurationError, RadofedError
@@ -19,6 +19,8 @@ FILE = "history.sqlite"
 APPLICATION_ID = 0x72616448
 FORMAT_VERSION = 1
 BUSY_TIMEOUT_S = 30.0
+LATE_S = 0.5
+"""How long what may be written late waits for a transaction that writes it too: a commit syncs the disk five times."""
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 _TABLES = """
@@ -103,14 +105,21 @@ class HistoryBusyError(RadofedError):
 class HistoryDatabase:
     """The open file. Threads of one process may share it; other processes may also open it."""
 
-    def __init__(self, path: Path, *, federation: str, party: str, create: bool = True) -> None:
+    def __init__(
+        self, path: Path, *, federation: str, party: str, create: bool = True, late_s: float | None = LATE_S
+    ) -> None:
         """Open the file. If it is missing, create it if `create` is set.
+
+        late_s: how long `later` may wait for a transaction; None: until one comes.
 
         Raises HistoryFileError if the file is another's, damaged or missing, HistoryBusyError if it cannot be opened
         at this time.
         """
         self.path = path
         self._lock, self._depth = threading.RLock(), 0
+        self._late: list[Callable[[sqlite3.Connection], object]] = []
+        self._late_s = late_s
+        self._timer: threading.Timer | None = None
         if not create and not path.exists():
             raise ConfigurationError(f"{path}: there is no history yet; the party creates it when it first starts")
         try:
@@ -161,22 +170,63 @@ class HistoryDatabase:
             connection.execute("UPDATE queries SET is_waiting = 0")
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file. `flush` first: what is still to be written late is discarded."""
         with self._lock:
+            self._late.clear()
+            self._stop_timer()
             self._connection.close()
+
+    def later(self, write: Callable[[sqlite3.Connection], object]) -> None:
+        """Write with the next transaction, or a moment later. If the process is killed before, it is not written."""
+        with self._lock:
+            self._late.append(write)
+            self._wait()
+
+    def flush(self) -> None:
+        """Write what is to be written late. Raises as `transaction` does."""
+        with self._lock:
+            if self._late:
+                with self.transaction():
+                    pass
+
+    def _wait(self) -> None:
+        if self._late_s is None or self._timer is not None:
+            return
+        self._timer = threading.Timer(self._late_s, self._flush_late)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _flush_late(self) -> None:
+        with self._lock:
+            if self._timer is not threading.current_thread():  # cancelled too late
+                return
+            self._timer = None
+            with suppress(HistoryBusyError, HistoryFileError):
+                self.flush()
+            if self._late:
+                self._wait()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Write everything inside atomically; it is on disk on return. A nested transaction is part of the outer one.
 
+        What is to be written late is written first, by the same commit.
+
         Raises HistoryBusyError, or HistoryFileError for a damaged file.
         """
         with self._lock, self._translated():
-            outermost = self._depth == 0
+            outermost, late = self._depth == 0, len(self._late)
             if outermost:
                 self._connection.execute("BEGIN IMMEDIATE")
             self._depth += 1
             try:
+                for write in self._late if outermost else ():
+                    write(self._connection)
                 yield self._connection
             except BaseException:
                 self._depth -= 1
@@ -186,10 +236,16 @@ class HistoryDatabase:
             self._depth -= 1
             if outermost:
                 self._connection.execute("COMMIT")
+                del self._late[:late]
+                if not self._late:
+                    self._stop_timer()
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Read what is committed, without waiting for writers. Raises as `transaction` does."""
+        """Read what is committed, without waiting for writers. Raises as `transaction` does.
+
+        `flush` first to read what is written late.
+        """
         with self._lock, self._translated():
             yield self._connection
 

@@ -6,6 +6,7 @@ that a crash between both loses nothing that was charged.
 """
 
 import json
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -187,29 +188,37 @@ class History:
         A refusal for the reason that is noted changes nothing: a coordinator may cause it at any pace.
         """
         with self.database.transaction() as connection:
-            key, text = (query_id, attempt, what.value), json.dumps(details)
-            noted = connection.execute(_DETAILS_OF, key).fetchone()
-            if noted is None or what is not What.REFUSED or noted[0] != text:
-                row = (*key, now_unix_s, text)
-                connection.execute("INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?)", row)
-            if what in _FLAGS:
-                column, value = _FLAGS[what]
-                connection.execute(
-                    f"UPDATE queries SET {column} = ? WHERE query_id = ? AND {column} <> ?",  # noqa: S608
-                    (value, query_id, value),
-                )
+            noted = _note(connection, query_id, attempt, what, now_unix_s, json.dumps(details))
+        self._count(what, noted)
+
+    def happened_late(self, query_id: bytes, attempt: int, what: What, now_unix_s: float, **details: Any) -> None:
+        """Note an event as `happened` does, but with the next one, or a moment later.
+
+        For what the ledger knows too, so that a crash loses nothing that counts. Of a query that waits for a person it
+        is noted at once.
+        """
+        if self.waits(query_id):
+            self.happened(query_id, attempt, what, now_unix_s, **details)
+            return
+        with self.database.reading() as connection:
+            noted = connection.execute(_DETAILS_OF, (query_id, attempt, what.value)).fetchone()
+        event = (query_id, attempt, what, now_unix_s, json.dumps(details))
+        self.database.later(lambda connection: _note(connection, *event))
+        self._count(what, noted)
+
+    def _count(self, what: What, noted: tuple[str] | None) -> None:
         if noted is None:
             self._since_forgotten += 1
             self._on_noted(what)
 
     def has(self, query_id: bytes, attempt: int, what: What) -> bool:
         """Whether an event is noted."""
-        with self.database.reading() as connection:
+        with self._up_to_date() as connection:
             return connection.execute(_DETAILS_OF, (query_id, attempt, what.value)).fetchone() is not None
 
     def count_unanswered(self, since_unix_s: float) -> int:
         """How many queries came since then while this party answered nothing, and were not answered yet or at all."""
-        with self.database.reading() as connection:
+        with self._up_to_date() as connection:
             found: tuple[int] = connection.execute(
                 _COUNTED_UNANSWERED, (What.UNANSWERED.value, since_unix_s, What.UNANSWERED.value)
             ).fetchone()
@@ -218,7 +227,7 @@ class History:
     def data_digest(self, query_id: bytes, attempt: int) -> str:
         """The digest of the rows with which this party accepted an attempt; empty if that was not noted."""
         key = (query_id, attempt, What.ACCEPTED.value)
-        with self.database.reading() as connection:
+        with self._up_to_date() as connection:
             row = connection.execute(_DETAILS_OF, key).fetchone()
         with self.readable():
             return "" if row is None else str(self._details(row[0]).get("data", ""))
@@ -280,7 +289,7 @@ class History:
             conditions.append("learner = ?")
             values.append(page.learner)  # type: ignore[arg-type]  # a row of several types
         text = f"{_WITHOUT_ENVELOPE} WHERE {' AND '.join(conditions)} ORDER BY shown_at_unix_s DESC LIMIT ? OFFSET ?"
-        with self.database.reading() as connection:
+        with self._up_to_date() as connection:
             return self._shown(connection.execute(text, (*values, page.limit, page.offset)).fetchall())
 
     def count(self, page: HistoryPage) -> int:
@@ -288,7 +297,7 @@ class History:
         learner = "" if page.learner is None else " AND learner = ?"
         values = [page.since_unix_s, page.until_unix_s, *([] if page.learner is None else [page.learner])]
         text = f"SELECT count(*) FROM queries WHERE shown_at_unix_s >= ? AND shown_at_unix_s < ?{learner}"  # noqa: S608
-        with self.database.reading() as connection:
+        with self._up_to_date() as connection:
             (found,) = connection.execute(text, values).fetchone()
         return int(found)
 
@@ -298,14 +307,14 @@ class History:
         Raises ValueError if these are no digits, or too many.
         """
         first, last = (bytes.fromhex(prefix.ljust(ID_DIGITS, filler)) for filler in "0f")
-        with self.database.reading() as connection:
+        with self._up_to_date() as connection:
             rows = connection.execute(f"{_SHOWN} WHERE query_id BETWEEN ? AND ? LIMIT 2", (first, last)).fetchall()
         return self._shown(rows)
 
     def events(self, query_ids: Iterable[bytes]) -> dict[bytes, list[Happened]]:
         """The events of these queries, in the order in which they happened."""
         found: dict[bytes, list[Happened]] = {query_id: [] for query_id in query_ids}
-        with self.database.reading() as connection:
+        with self._up_to_date() as connection:
             for query_id, events in found.items():
                 for attempt, what, at_unix_s, details in connection.execute(
                     "SELECT attempt, what, at_unix_s, details FROM events WHERE query_id = ? ORDER BY at_unix_s, rowid",
@@ -317,13 +326,20 @@ class History:
 
     def refusals(self, most: int = KEPT_REFUSALS) -> list[Refused]:
         """The last refusals, oldest first; also of queries that a learner signed and that could not be opened."""
-        with self.database.reading() as connection:
+        with self._up_to_date() as connection:
             rows = connection.execute(
                 "SELECT query_id, attempt, at_unix_s, details FROM events WHERE what = ? ORDER BY rowid DESC LIMIT ?",
                 (What.REFUSED.value, most),
             ).fetchall()[::-1]
         with self.readable():
             return [Refused.of(query_id, attempt, at, self._details(text)) for query_id, attempt, at, text in rows]
+
+    @contextmanager
+    def _up_to_date(self) -> Iterator[sqlite3.Connection]:
+        """For reading, with what is written late."""
+        self.database.flush()
+        with self.database.reading() as connection:
+            yield connection
 
     def _shown(self, rows: Iterable[tuple[Any, ...]]) -> list[Shown]:
         with self.readable():
@@ -366,6 +382,23 @@ class History:
         with self.database.reading() as connection:
             found: tuple[int] = connection.execute(f"{_COUNTED} {_WAITING}", (now_unix_s,)).fetchone()
         return found[0]
+
+
+def _note(
+    connection: sqlite3.Connection, query_id: bytes, attempt: int, what: What, now_unix_s: float, text: str
+) -> tuple[str] | None:
+    """Write an event. text: its details. Returns those that were noted before, None for none."""
+    key = (query_id, attempt, what.value)
+    noted: tuple[str] | None = connection.execute(_DETAILS_OF, key).fetchone()
+    if noted is None or what is not What.REFUSED or noted[0] != text:
+        connection.execute("INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?)", (*key, now_unix_s, text))
+    if what in _FLAGS:
+        column, value = _FLAGS[what]
+        connection.execute(
+            f"UPDATE queries SET {column} = ? WHERE query_id = ? AND {column} <> ?",  # noqa: S608
+            (value, query_id, value),
+        )
+    return noted
 
 
 def _shown(row: tuple[Any, ...]) -> Shown:
@@ -436,6 +469,7 @@ def facts_of(policy: Policy) -> dict[str, str]:
 
 def policies_of(database: HistoryDatabase, before_unix_s: float) -> PoliciesRead:
     """The policies of the decisions before a time. Raises what HistoryDatabase raises."""
+    database.flush()
     with database.reading() as connection:
         return _joined(connection.execute(_DECIDED, (before_unix_s,)).fetchall())
 

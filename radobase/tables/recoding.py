@@ -6,6 +6,7 @@
 
     [columns.dose_g]
     column = "Dosis_mg"
+    unit = "mg"                              # of the table; where the schema states one for the column
     factor = 0.001                           # value of the schema = value of the table * factor + offset
     offset = 0.0                             # one IEEE-754 double multiplication, then one addition
 
@@ -29,12 +30,13 @@ from dpcore.records.features import Day, SchemaFieldError, listed_texts, nearest
 from dpcore.records.schema import Schema
 from dpcore.records.shared_schema import SharedSchema
 from dpcore.records.texts import TRIMMED, Form, form_of, require_number, require_text, value_text
+from dpcore.records.units import are_same, conversion
 from radobase.reading import FileKind, read_toml, with_remedy
 
 _REMEDY = "correct the recode file (`rado schema check SCHEMA DATA --recode FILE` tests it)"
 _RECODE = FileKind(with_remedy(_REMEDY), limit_bytes=1 << 20, decides=True)
 _DIGEST = b"rado.v1/recode\0"
-_KEYS = ("column", "cells", "factor", "offset")
+_KEYS = ("column", "cells", "unit", "factor", "offset")
 _MOST_NAMED = 5
 
 Occurrences = Counter[tuple[str, str]]
@@ -53,6 +55,8 @@ class RecodedColumn:
     """The schema's text, by the form of the table's."""
     factor: float = 1.0
     offset: float = 0.0
+    unit: str | None = None
+    """The table's unit."""
 
     @property
     def is_scaled(self) -> bool:
@@ -73,7 +77,10 @@ class Recode:
     def digest(self) -> bytes:
         """SHA-256 over what the file says, without its comments and order."""
         said = {
-            name: [each.own, sorted(each.cells.items()), each.factor.hex(), each.offset.hex()]
+            name: [
+                *(each.own, sorted(each.cells.items()), each.factor.hex(), each.offset.hex()),
+                *([] if each.unit is None else [each.unit]),
+            ]
             for name, each in self.columns.items()
         }
         return hashlib.sha256(_DIGEST + json.dumps(said, sort_keys=True).encode()).digest()
@@ -197,7 +204,8 @@ def _column(
 ) -> RecodedColumn:
     """What one table of the file says. kinds: how the schema reads the column. Raises SchemaFieldError."""
     own = require_text(f"{path}.column", table.get("column", name))
-    for keys, kind, other in ((("cells",), "texts", "factor and offset"), (("factor", "offset"), "numbers", "cells")):
+    of_numbers = ("unit", "factor", "offset")
+    for keys, kind, other in ((("cells",), "texts", "factor and offset"), (of_numbers, "numbers", "cells")):
         for key in keys:
             if key in table and kinds != {kind}:
                 read = " and ".join(sorted(kinds))
@@ -208,8 +216,49 @@ def _column(
     offset = require_number(f"{path}.offset", table.get("offset", 0.0))
     if factor == 0.0:
         raise SchemaFieldError(f"{path}.factor", "is 0, so that all values become one; write the factor of the units")
+    unit = None if table.get("unit") is None else require_text(f"{path}.unit", table["unit"])
+    if kinds == {"numbers"}:
+        _check_units(path, unit, _unit_of(name, schema), factor, offset)
     spelled, cells = _cells(f"{path}.cells", table.get("cells", {}), _Listed.of(name, schema, form), form)
-    return RecodedColumn(own, spelled, cells, factor, offset)
+    return RecodedColumn(own, spelled, cells, factor, offset, unit)
+
+
+def _unit_of(name: str, schema: SharedSchema) -> str | None:
+    """What the schema's features or labels of a column state; the first, if there are several."""
+    parts = [*schema.first.features, *(each.label for each in schema.schemas)]
+    units = (getattr(each, "unit", None) for each in parts if each.column == name)
+    return next((unit for unit in units if unit is not None), None)
+
+
+def _check_units(path: str, own: str | None, wanted: str | None, factor: float, offset: float) -> None:
+    """Raise SchemaFieldError if the units, or what is known of them, say otherwise than factor and offset.
+
+    own: the table's unit. wanted: the schema's.
+    """
+    is_scaled = (factor, offset) != (1.0, 0.0)
+    if wanted is None:
+        if own is not None:
+            sentence = "has nothing to compare with: the schema states no unit for this column; leave it out"
+            raise SchemaFieldError(f"{path}.unit", sentence)
+        return
+    if own is None:
+        if is_scaled:
+            sentence = f"is missing: the schema's is {wanted!r}, and the numbers are converted; write the table's unit"
+            raise SchemaFieldError(f"{path}.unit", sentence)
+        return
+    if are_same(own, wanted):
+        if is_scaled:
+            sentence = f"converts {own!r}, which is the schema's unit too; leave factor and offset out"
+            raise SchemaFieldError(f"{path}.factor", sentence)
+        return
+    known = conversion(own, wanted)
+    if known is not None and not known.agrees(factor, offset):
+        said = f"factor = {factor:g}, offset = {offset:g}" if is_scaled else "neither factor nor offset"
+        sentence = f"is {own!r}, and the schema's is {wanted!r}, but there is {said}; write {known.words}"
+        raise SchemaFieldError(f"{path}.unit", sentence)
+    if known is None and not is_scaled:
+        sentence = f"is {own!r}, and the schema's is {wanted!r}; write the factor and the offset from one to the other"
+        raise SchemaFieldError(f"{path}.unit", sentence)
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,9 @@ from dpcore.records.encoding import (
     sources,
     summed,
 )
-from dpcore.records.features import TRIMMED, Target, close_match, value_text
+from dpcore.records.features import TRIMMED, close_match, value_text
 from dpcore.records.schema import Schema
+from dpcore.records.shared_schema import SharedSchema
 from dpcore.records.texts import BLANKS
 from radobase.failure import may_pass
 from radobase.reading import FileKind, open_file
@@ -304,20 +305,21 @@ def stored_blocks(table: Table, schema: Schema, progress: RowsRead | None = None
 
 def identified_blocks(
     table: Table,
-    schema: Schema,
+    schema: Schema | SharedSchema,
     id_column: str | None,
     epoch_column: str | None = None,
     progress: RowsRead | None = None,
     recode: Recode | None = None,
-    others: Sequence[Target] = (),
 ) -> Iterator[IdentifiedRows]:
-    """stored_blocks with the ids and the epochs of each block's rows, and with further labels, the `others`.
+    """stored_blocks with the ids and the epochs of each block's rows, under each label of the schema.
 
     Neither is a column of the schema. An empty cell is the text "". A row without an id is not usable. One pass reads
     all, so that they are of one snapshot. recode: what the table writes otherwise than the schema. Raises as
     encoded_blocks does, and names columns as the table does.
     """
-    wanted = sources(schema, label=True, others=others)
+    shared = SharedSchema.of(schema)
+    first, others, names = shared.first, shared.others, shared.labels if shared.others else ()
+    wanted = sources(first, label=True, others=others)
     own = {source: source if recode is None else recode.own(source) for source in wanted}
     ids, epochs = (None if name is None else WantedColumn(name, "texts") for name in (id_column, epoch_column))
 
@@ -335,7 +337,7 @@ def identified_blocks(
         if recode is not None:
             given, occurrences = recode.apply(given)
         try:
-            stored = encode_stored(schema, given, block.rows, others)
+            stored = encode_stored(first, given, block.rows, others, names)
         except CellError as error:
             raise CellError(error.row, _own_name(own, error.column), error.sentence) from None
         found = texts(block, ids)
@@ -398,8 +400,8 @@ def cells(array: pa.Array, source: WantedColumn) -> Cells:
 def numbers(array: pa.Array, column: str) -> Numbers:
     """An Arrow column as doubles. Texts are parsed as decimal numbers; empty texts and nulls are missing.
 
-    A text that is not a number is NaN, which the schema's policy for unreadable cells decides about. Raises CellError
-    if the column has a type that is not numeric.
+    A text that is not a number is NaN, which the schema's policy for unreadable cells decides about; so is a number in
+    the digits of another script. Raises CellError if the column has a type that is not numeric.
     """
     array = _stored(array, column)
     kind = array.type
@@ -507,11 +509,12 @@ def _parsed(array: pa.Array) -> pa.Array:
 
 
 def _number(cell: str) -> float | None:
-    """One cell as a number, also in other digits; NaN if it is none, None if it is of blanks only."""
-    if not cell.strip(BLANKS):
+    """One cell as a number, in the digits 0 to 9; NaN if it is none, None if it is of blanks only."""
+    text = cell.strip(BLANKS)
+    if not text:
         return None
     try:
-        # The underscore is Python's own notation for literals, not that of a decimal number.
-        return math.nan if "_" in cell else float(cell.strip(BLANKS))
+        # Python also reads the digits of other scripts, which other programs take for texts, and 1_0.
+        return float(text) if text.isascii() and "_" not in text else math.nan
     except ValueError:
         return math.nan

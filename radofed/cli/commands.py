@@ -55,6 +55,7 @@ _COMMANDS: dict[typer.Typer, tuple[Callable[..., Result], ...]] = {
         *(models.train, models.evaluate, models.statistic, models.predict),
         *(histograms.histogram, histograms.quantiles, selection.select),
         *(inquiries.describe, inquiries.crosstab, inquiries.compare, inquiries.correlate, inquiries.survival),
+        inquiries.levels,
         *(
             coefficients.coefficients,
             models.export,

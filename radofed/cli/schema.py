@@ -98,6 +98,13 @@ def infer(
             metavar="COLUMN=UPPER",
         ),
     ] = None,
+    unit: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The unit of a number, COLUMN=UNIT; repeatable. A draft states no unit by itself.",
+            metavar="COLUMN=UNIT",
+        ),
+    ] = None,
     name: Annotated[
         str | None, typer.Option(help="The schema's name, which its digest covers. Default: records, for every table.")
     ] = None,
@@ -117,7 +124,9 @@ def infer(
         parsed,
         parsed_category,
         parsed_prefix,
+        parsed_unit,
         parsed_weight,
+        with_units,
     )
 
     if to is not None:
@@ -131,7 +140,7 @@ def infer(
     options["categories"] = _by_column("category", map(parsed_category, category or ()))
     options["prefixes"] = _by_column("prefix", map(parsed_prefix, prefix or ()))
     drafted, notes = infer_shared(table, labels, bounded=given, **options)
-    drafted = bounded_shared(drafted, given)
+    drafted = with_units(bounded_shared(drafted, given), _by_column("unit", map(parsed_unit, unit or ())))
     text, d = drafted.to_toml(notes), drafted.first.d
     data = {"schema": text, "digest": drafted.digest, "d": d, "notes": notes, "file": to}
     if to is None:
@@ -271,3 +280,27 @@ def check(
     counts |= {"usable_by_label": report.usable_by_label} if report.others else {}
     changes = [change.to_dict() for change in report.all_changes]
     return Result({**found, **counts, "changes": changes}, in_lines([*lines, *report.sentences()]))
+
+
+@command(app, "compare")
+def compare(
+    output: Output,
+    first: Annotated[Path, typer.Argument(help="A schema, such as one party's draft.", show_default=False)],
+    others: Annotated[list[Path], typer.Argument(help="Those of other parties.", show_default=False)],
+) -> Result:
+    """Compare the drafts of several parties, before they agree on one schema.
+
+    Points out columns that seem to be in two units, by bounds of which one pair is 10, 100, 1,000 or 1,000,000 times
+    the other, 2.2 or 2.54 times, or in degrees Fahrenheit, and by headers and stated units. Then lists each field that
+    differs. Nothing is changed.
+    """
+    from parties.data.draft_comparison import compared
+    from radobase.schema_files import load_shared
+
+    mine, lines, found = load_shared(first), [], []
+    for other in others:
+        units, fields = compared(mine, load_shared(other))
+        found.append({"file": other, "units": units, "fields": fields})
+        lines += [f"{first} and {other}: {len(fields)} fields differ", *(f"warning: {each}" for each in units), *fields]
+    del output
+    return Result({"first": first, "others": found}, in_lines(lines))

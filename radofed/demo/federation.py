@@ -102,6 +102,11 @@ class Children:
         data: dict[str, Any] = found["data"]
         return data
 
+    @property
+    def nodes(self) -> Sequence[Child]:
+        """The nodes that were started, in order."""
+        return tuple(self._nodes)
+
     def check(self) -> None:
         """Raise ChildError if a node has ended that was not stopped."""
         for node in self._nodes:

@@ -10,7 +10,7 @@ from dpcore.errors import DataError
 from dpcore.numbers.fixed_point import Matrix, Vector
 
 _ROWS = 4096
-_MOST_STEPS, _CONVERGED = 30, 1e-9
+_MOST_STEPS, _CONVERGED, _LONGEST_STEP = 60, 1e-9, 2.0
 _RIDGE = 1e-3
 """Half of it times |theta|^2 is added: columns of one category add up to a constant, which no likelihood decides."""
 
@@ -27,8 +27,9 @@ def cox_regression(x: Matrix, times: Vector, happened: NDArray[np.bool_]) -> Vec
     for _ in range(_MOST_STEPS):
         gradient, curvature = _derivatives(theta, x, last_of_time, happened)
         step = np.linalg.solve(curvature + _RIDGE * np.eye(len(theta)), gradient - _RIDGE * theta)
-        theta = theta + step
-        if float(np.abs(step).max()) < _CONVERGED:
+        longest = float(np.abs(step).max())
+        theta = theta + step * min(1.0, _LONGEST_STEP / max(longest, _CONVERGED))
+        if longest < _CONVERGED:
             break
     return theta
 

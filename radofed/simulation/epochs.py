@@ -58,7 +58,7 @@ def epochs_of(text: str, source: TableSource, rows: int) -> list[NamedEpoch]:
     """
     if (column := epoch_column(text)) is not None:
         return _by_column(column, source)
-    if not text.isdecimal() or not _LEAST_EPOCHS <= int(text) <= min(rows, _MOST_EPOCHS):
+    if not (text.isascii() and text.isdecimal()) or not _LEAST_EPOCHS <= int(text) <= min(rows, _MOST_EPOCHS):
         raise ConfigurationError(
             f"epochs is {text!r}: give a number from {_LEAST_EPOCHS} to the table's rows, or by-column:NAME"
         )
@@ -186,7 +186,7 @@ def simulate_epochs(
     tested: list[TestedEpoch] = []
     statements: list[PrivacyStatement] = []
     with start_hosts(table.records, options.seed, names, workers=options.actors, timeout_s=options.timeout_s) as hosts:
-        federation = SimulatedFederation(hosts, names, options.seed, secret)
+        federation = SimulatedFederation(hosts, names, options.seed, secret, mask_neighbours=options.mask_neighbours)
         for number, epoch in enumerate(epochs, start=1):
             if samples:
                 tested.append(_tested(table, epoch, samples, learner[1], factor))

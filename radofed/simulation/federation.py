@@ -61,7 +61,7 @@ class SimulatedFederation:
     """A roster of simulated parties, a coordinator and a learner.
 
     secret: the learner's key to encrypt contributions, None to leave them unencrypted. persons: whose the table's rows
-    are, if persons are the unit of privacy.
+    are, if persons are the unit of privacy. mask_neighbours: of every request; None for the default.
     """
 
     def __init__(
@@ -71,8 +71,9 @@ class SimulatedFederation:
         seed: int,
         secret: SecretKey | None,
         persons: TablePersons | None = None,
+        mask_neighbours: str | None = None,
     ) -> None:
-        self._persons = persons
+        self._persons, self._mask_neighbours = persons, mask_neighbours
         self._hosts, self._parties, self._seed, self._secret = hosts, tuple(parties), seed, secret
         self._learner = SigningKey.generate(FEDERATION)
         self._keys = hosts.signing_keys()
@@ -88,8 +89,9 @@ class SimulatedFederation:
 
     @property
     def terms(self) -> dict[str, Any]:
-        """The options of every request about the unit of privacy."""
-        return {} if self._persons is None else self._persons.terms
+        """The options of every request about masks and the unit of privacy."""
+        masks = {} if self._mask_neighbours is None else {"mask_neighbours": self._mask_neighbours}
+        return masks if self._persons is None else {**masks, **self._persons.terms}
 
     def persons_of(self, part: NDArray[np.int64]) -> int:
         """How many persons rows of the table are of; 0 if they have no ids."""

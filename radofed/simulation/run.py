@@ -151,7 +151,7 @@ def run_simulation(
     names = party_names(options.parties)
     secret = SecretKey.generate(SystemRandom(), bits=options.key_bits) if options.encrypt else None
     with start_hosts(table.records, options.seed, names, workers=options.actors, timeout_s=options.timeout_s) as hosts:
-        federation = SimulatedFederation(hosts, names, options.seed, secret, table.persons)
+        federation = SimulatedFederation(hosts, names, options.seed, secret, table.persons, options.mask_neighbours)
         planned = _planned(federation, table.schema, options, parts)
         # Before any query: this refuses what has no finite bound.
         privacy = None if options.design is None else _privacy(options.design, planned)

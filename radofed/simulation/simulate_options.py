@@ -18,12 +18,14 @@ from wire.request_fields import (
     KEY_BITS,
     KEY_SIZE,
     MAP_FILE,
+    MASK_NEIGHBOURS,
     ROUNDS,
     SPLIT,
     USUAL_DELTA,
     ReleaseFields,
     Split,
     UnitFields,
+    mask_neighbours,
 )
 
 LEAST_PARTIES, MOST_PARTIES = 2, 1000
@@ -42,6 +44,7 @@ class RunFields(Declared):
         int, Option("Seed of folds, partition and every draw of the parties.", at_least=0, at_most=_LARGEST_SEED)
     ] = 0
     encrypt: Annotated[bool, Option("Encrypt and mask. Changes no figure.")] = False
+    mask_neighbours: Annotated[str | None, MASK_NEIGHBOURS] = None
     key_bits: Annotated[int, KEY_SIZE] = KEY_BITS
     workers: Annotated[
         int | None,
@@ -107,6 +110,7 @@ class SimulationFields(RunFields, ReleaseFields, UnitFields):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        mask_neighbours(self.mask_neighbours)
         if self.unit == "person" and self.id_column is None:
             raise ConfigurationError("persons need ids: give id_column, the column that names each row's person")
         if self.unit != "person" and self.id_column is not None:

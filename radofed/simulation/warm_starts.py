@@ -118,7 +118,12 @@ def simulate_warm_starts(
     errors: dict[tuple[int, str], list[float]] = {(rounds, way): [] for rounds in numbers for way in ("cold", "warm")}
     warm: dict[int, Model] = {}
     with start_hosts(table.records, options.seed, names, workers=options.actors, timeout_s=options.timeout_s) as hosts:
-        training = _Training(SimulatedFederation(hosts, names, options.seed, secret), table, options, learner)
+        training = _Training(
+            SimulatedFederation(hosts, names, options.seed, secret, mask_neighbours=options.mask_neighbours),
+            table,
+            options,
+            learner,
+        )
         for number, (epoch, following) in enumerate(pairwise(epochs), start=1):
             if number == 1:
                 first = training.model(epoch, number, "cold", most_rounds)

@@ -467,13 +467,111 @@ async def test_work_comes_once_per_change_and_ends_with_the_query(bench):
     items, cursor = await bench.views.work(ann, cursor, 0)
     assert not items, "the answers of others are not work"
     await bench.accept(opened, "dan")
+    assert not (await bench.views.work(ann, cursor, 0))[0], "who has answered waits for the cohort"
+    ((work, _),), _ = await bench.views.work(ann, 0, 0)
+    assert (work.phase, work.state) == (Phase.PREPARING, PartyState.ACCEPTED), "who begins sees the phase"
+    await bench.ready(opened, *PARTIES)
     ((work, _),), cursor = await bench.views.work(ann, cursor, 0)
-    assert (work.phase, work.state) == (Phase.PREPARING, PartyState.ACCEPTED)
+    assert (work.phase, work.state) == (Phase.UPLOADING, PartyState.UPLOADING)
     await bench.cancel(opened)
     ((work, _),), cursor = await bench.views.work(ann, cursor, 0)
     assert work.phase is Phase.FAILED
     assert not (await bench.views.work(ann, cursor, 0))[0]
     assert not (await bench.views.work(ann, 0, 0))[0], "from the beginning, only what is open"
+
+
+@on_bench
+async def test_a_party_that_has_not_answered_sees_that_the_others_prepare(bench):
+    dan = bench.world.member("dan")
+    opened = await bench.ask()
+    _, cursor = await bench.views.work(dan, 0, 0)
+    await bench.accept(opened, *THREE)
+    await bench.turn(60)
+    ((work, _),), _ = await bench.views.work(dan, cursor, 0)
+    assert (work.phase, work.state) == (Phase.PREPARING, PartyState.SILENT)
+
+
+@on_bench
+async def test_who_has_uploaded_is_told_of_the_end_only(bench):
+    ann = bench.world.member("ann")
+    opened = await bench.ask()
+    await bench.to_uploading(opened)
+    _, cursor = await bench.views.work(ann, 0, 0)
+    await bench.contribute(opened, *PARTIES)
+    await bench.settled()
+    ((work, _),), _ = await bench.views.work(ann, cursor, 0)
+    assert work.phase is Phase.COMPLETE
+    assert bench.live(opened).revisions.work_revision - cursor > len(PARTIES), "there were steps in between"
+
+
+@on_bench
+async def test_a_receipt_with_the_last_chunk_is_one_call_also_after_a_crash_and_again(bench):
+    opened = await bench.ask()
+    await bench.to_uploading(opened)
+    for name in PARTIES:
+        *first, last = bench.world.chunks(opened, name)
+        member, cohort = bench.world.member(name), bench.live(opened).cohort
+        receipt = bench.world.receipt(opened, cohort, name, [*first, last])
+        call = (opened.query_id, 1, last, member, receipt)
+        if first:
+            await refusal(Code.CHUNK_MISSING, bench.intake.chunk(*call))
+        for chunk in first:
+            await bench.intake.chunk(opened.query_id, 1, chunk, member)
+        await bench.intake.chunk(*call)
+        await bench.crash()
+        await bench.intake.chunk(*call)
+    await bench.settled()
+    assert bench.phase(opened) is Phase.COMPLETE
+    await bench.intake.chunk(*call)
+    await bench.check_total(opened, PARTIES)
+
+
+@on_bench
+async def test_a_receipt_that_does_not_match_is_refused_with_its_chunk_too(bench):
+    opened = await bench.ask()
+    await bench.to_uploading(opened)
+    chunks, cohort = bench.world.chunks(opened, "ann"), bench.live(opened).cohort
+    for chunk in chunks[:-1]:
+        await bench.intake.chunk(opened.query_id, 1, chunk, bench.world.member("ann"))
+    ann, call = bench.world.member("ann"), (opened.query_id, 1, chunks[-1])
+    wrong = bench.world.receipt(opened, cohort, "ann", chunks, upload_digest=bytes(32))
+    await refusal(Code.RECEIPT_INVALID, bench.intake.chunk(*call, ann, wrong))
+    of_bob = bench.world.receipt(opened, cohort, "bob", chunks)
+    await refusal(Code.SENDER_MISMATCH, bench.intake.chunk(*call, ann, of_bob))
+    assert not bench.live(opened).receipts
+    await bench.intake.chunk(*call, ann, bench.world.receipt(opened, cohort, "ann", chunks))
+    assert set(bench.live(opened).receipts) == {"ann"}
+
+
+@on_bench
+async def test_a_learner_that_waits_for_the_end_is_told_nothing_else(bench):
+    lea = bench.world.member("lea")
+    opened = await bench.ask()
+    waiting = asyncio.ensure_future(bench.views.watch(lea, opened.query_id, 0, HANG_S, ends_only=True))
+    await bench.to_uploading(opened)
+    await bench.contribute(opened, *PARTIES[1:])
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await bench.contribute(opened, PARTIES[0])
+    await bench.settled()
+    status, _ = await waiting
+    assert status.phase is Phase.COMPLETE
+
+
+@on_bench
+async def test_a_lost_attempt_is_an_end_until_it_is_tried_again(bench):
+    lea = bench.world.member("lea")
+    opened = await bench.ask()
+    await bench.to_uploading(opened)
+    await bench.turn(180)
+    status, cursor = await bench.views.watch(lea, opened.query_id, 0, HANG_S, ends_only=True)
+    assert status.phase is Phase.LOST
+    await bench.retry(opened)
+    waiting = asyncio.ensure_future(bench.views.watch(lea, opened.query_id, cursor, HANG_S, ends_only=True))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await bench.cancel(opened)
+    assert (await waiting)[0].phase is Phase.FAILED
 
 
 @on_bench

@@ -2,6 +2,7 @@
 
 import pytest
 
+from coordinator.membership import KEPT_FOR_S
 from tests.federation.coordinator import FEDERATION, refused
 from tests.federation.coordinator_core import on_bench
 from wire.envelopes import Envelope
@@ -28,6 +29,40 @@ async def test_an_answer_to_the_newest_challenge_is_relayed(bench):
     answer = witness(bench)
     bench.witnesses.answer(answer, bob)
     assert bench.witnesses.answers(NONCE, ann) == (answer,)
+
+
+@on_bench
+async def test_answers_are_forgotten_once_nobody_looks_for_them(bench):
+    ann, bob, cat = (bench.world.member(name) for name in ("ann", "bob", "cat"))
+    bench.witnesses.ask(challenge(bench), ann)
+    bench.witnesses.answer(witness(bench), bob)
+    bench.now += KEPT_FOR_S
+    bench.witnesses.ask(challenge(bench, "cat", OTHER), cat)
+    assert len(bench.witnesses.answers(NONCE, ann)) == 1
+    bench.now += 1
+    bench.witnesses.ask(challenge(bench, "bob", OTHER), bob)
+    refused(Code.QUERY_UNKNOWN, bench.witnesses.answers, NONCE, ann)
+    assert bench.witnesses.answers(OTHER, cat) == ()
+
+
+@on_bench
+async def test_answers_take_a_bounded_amount_of_memory(bench):
+    """Beyond it the oldest challenge is forgotten; its party asks again, and is then the newest."""
+    ann, bob, cat = (bench.world.member(name) for name in ("ann", "bob", "cat"))
+    one = len(witness(bench).payload) + 32 + 64
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("coordinator.membership.MOST_ANSWER_BYTES", 2 * one + 10)
+        bench.witnesses.ask(challenge(bench), ann)
+        bench.witnesses.ask(challenge(bench, "bob"), bob)
+        bench.witnesses.answer(witness(bench, "bob", "ann"), bob)
+        bench.witnesses.answer(witness(bench, "ann", "bob"), ann)
+        bench.witnesses.answer(witness(bench, "cat", "bob"), cat)
+        refused(Code.QUERY_UNKNOWN, bench.witnesses.answers, NONCE, ann)
+        assert len(bench.witnesses.answers(NONCE, bob)) == 2
+        bench.witnesses.ask(challenge(bench), ann)
+        bench.witnesses.answer(witness(bench, "bob", "ann"), bob)
+        refused(Code.QUERY_UNKNOWN, bench.witnesses.answers, NONCE, bob)
+        assert len(bench.witnesses.answers(NONCE, ann)) == 1
 
 
 @on_bench

@@ -34,6 +34,7 @@ SIMULATIONS = [(line, said) for line, said in COMMANDS if line.startswith("rado 
 ASKING = [line for line, _ in COMMANDS if line.startswith("rado learner ")]
 SHAPES, SHAPES_COMMANDS = examples_of("how-to/look-at-shapes.md")
 DESCRIBING, DESCRIBING_COMMANDS = examples_of("how-to/describe.md")
+LEVELS, LEVELS_COMMANDS = examples_of("how-to/find-levels.md")
 PLANS = [line for line, _ in COMMANDS if line.startswith("rado plan ")]
 (MAP,) = re.findall(r"^```toml\n(.*?)^```\n", (DOCS / "how-to/ask.md").read_text(), re.MULTILINE | re.DOTALL)
 FIRST_STEPS, FIRST_COMMANDS = examples_of("getting-started.md")
@@ -160,6 +161,15 @@ def test_descriptions_are_what_the_page_says(tmp_path):
         planned = names["federation"].planned_inquiry(options.asked(), epsilon=options.epsilon)
         assert planned.expected is not None
     assert inquiries == list(OPTIONS)
+
+
+def test_levels_are_what_the_page_says(tmp_path):
+    ((_, said),) = LEVELS
+    names, (printed,) = run_blocks(LEVELS, tmp_path)
+    assert_says(printed, said)
+    piece = names["found"].facts["schema"]
+    assert f"```toml\n{piece}\n```" in (DOCS / "how-to/find-levels.md").read_text()
+    assert [shlex.split(line)[2] for line, _ in LEVELS_COMMANDS] == ["levels", "levels"]
 
 
 def test_shapes_are_what_the_page_says(tmp_path):

@@ -135,6 +135,8 @@ def test_from_pending_to_history(federation, learner):
     release = learner.watch(query_id, timeout_s=HANG_S)
     assert release.phase.word == "complete"
 
+    # What follows the charge is written a moment later.
+    wait_until(lambda: in_history(federation, query_id)["attempts"][0]["outcome"] == "charged and sent", what="the end")
     found = in_history(federation, query_id)
     assert found["decision"].startswith("accepted, approved by Ann (")
     assert found["people"][0]["reason"] == "as agreed"
@@ -147,7 +149,6 @@ def test_from_pending_to_history(federation, learner):
     # What was explained is what it cost and what remained.
     assert attempt["scopes"][0] == record
     assert found["detail"]["columns"] == explained["asked"]["columns"]
-    wait_until(lambda: in_history(federation, query_id)["attempts"][0]["outcome"] == "charged and sent", what="the end")
 
 
 def test_the_histories_of_two_members_agree(federation, learner):

@@ -1,5 +1,6 @@
 """Several labels over real processes: a query names one, and a party whose schema has that one alone takes part."""
 
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,10 @@ import pytest
 
 import radofed
 from dpcore.records.shared_schema import SharedSchema
+from learner.config import LearnerConfig
 from learner.model import Model
+from learner.requests import MomentsRequest
+from learner.session import Session
 from radofed.node_config import PolicyChoices
 from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import wait_until
@@ -116,3 +120,25 @@ def test_a_party_says_what_each_label_makes_of_its_rows(federation):
     assert "labels 'death', 'days'" in checks["schema"]["detail"]
     assert checks["schema-against"]["status"] == "ok"
     assert checks["held-data"]["detail"].endswith("those of the files")
+
+
+def warnings(federation) -> tuple[str, ...]:
+    """Of a plan about the days of a stay."""
+    request = MomentsRequest(SharedSchema.from_toml(BOTH).about("days"), epsilon=Fraction(1))
+    with Session(LearnerConfig.load(federation.learner.config)) as session:
+        return session.plan(request).warnings
+
+
+def test_a_label_that_too_few_parties_have_is_refused_before_anything_is_sent_until_they_have_it(federation):
+    """The party stated which schemas it answers about, by digests, and states it again after a reload."""
+    before = queries(federation)
+    asked = ("learner", "statistic", "true", *asking(federation), "--label", "days", "--epsilon", "20")
+    refused = rado(*asked, "--cohort-min", "4", code=6)["error"]
+    assert refused["code"] == "SCHEMA_MISMATCH"
+    assert "A cohort needs 4 parties, and c has no such label of column 'days'. Nothing was sent." in refused["message"]
+    assert queries(federation) == before
+    assert "c has no such label of column 'days' and will refuse" in " ".join(warnings(federation))
+    (federation.directory("c") / "schema.toml").write_text(BOTH)
+    rado("party", "reload", "--config", str(federation.member("c").config))
+    wait_until(lambda: not warnings(federation), what="c's next statement")
+    assert rado(*asked, "--cohort-min", "4")["data"]["rows"] == sum(ROWS.values())

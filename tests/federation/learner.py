@@ -70,11 +70,13 @@ class World:
     def roster_envelope(self):
         return self.roster.sign(self.federation_key)
 
-    def features(self, party: str, features=OWN_FEATURES) -> Envelope:
-        return Features(FEDERATION, party, tuple(features), "0.3.0", 1_700_000_000).sign(self.party_keys[party])
+    def features(self, party: str, features=OWN_FEATURES, schemas=((), ())) -> Envelope:
+        """schemas: as of wire.query.schemas_stated."""
+        stated = Features(FEDERATION, party, tuple(features), "0.3.0", 1_700_000_000, *schemas)
+        return stated.sign(self.party_keys[party])
 
-    def plan(self, request: Request = REQUEST, *, asked=None, stated_rows=None) -> Plan:
-        """asked: names; None for all parties of the roster."""
+    def plan(self, request: Request = REQUEST, *, asked=None, stated_rows=None, **known) -> Plan:
+        """asked: names; None for all parties of the roster. known: what else `plan_query` is given."""
         certificate = self.key.certify("learner", self.learner_key)
         plan = plan_query(
             request,
@@ -83,6 +85,7 @@ class World:
             learner="learner",
             certificate=certificate,
             stated_rows=stated_rows,
+            **known,
         )
         self.openings[plan.query_id] = plan.opening
         return plan

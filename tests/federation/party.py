@@ -175,6 +175,8 @@ class Hub:
     receipts: list[Envelope] = field(default_factory=list)
     fail: dict[str, list[Exception]] = field(default_factory=dict)
     before: dict[str, object] = field(default_factory=dict)
+    is_older: bool = False
+    """Whether it takes no receipt with a chunk."""
 
     def _fail(self, call: str) -> None:
         if call in self.before:
@@ -202,9 +204,13 @@ class Hub:
         self._fail("ready")
         self.readies.append(ready)
 
-    def upload_chunk(self, query_id, attempt, chunk) -> None:
+    def upload_chunk(self, query_id, attempt, chunk, receipt=None) -> bool:
         self._fail("upload_chunk")
         self.chunks.setdefault((attempt, chunk.index), []).append(chunk.ciphertexts)
+        if receipt is None or self.is_older:
+            return False
+        self.receipt(receipt)
+        return True
 
     def receipt(self, receipt: Envelope) -> None:
         self._fail("receipt")
@@ -237,7 +243,9 @@ class Parts:
         self.ledger = Ledger.open(directory / "ledger.sqlite", owner, limits)
         self.attempts, self.spools = Attempts(self.ledger), Spools(directory / "spool", spool_bytes)
         tidy(self.spools, self.attempts)
-        self.history = History(HistoryDatabase(directory / HISTORY_FILE, federation=federation, party=party.name))
+        # Nothing is written by a thread, at a moment that no test knows.
+        database = HistoryDatabase(directory / HISTORY_FILE, federation=federation, party=party.name, late_s=None)
+        self.history = History(database)
         self.rosters = Rosters(directory, federation=federation, federation_key=federation_key, log=log)
         self.lifecycle = QueryLifecycle(
             party,

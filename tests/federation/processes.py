@@ -123,11 +123,18 @@ class ProcessFederation:
     """
 
     def __init__(
-        self, root: Path, *, parties: dict[str, str], schema: str, fresh: bool = False, **provisioning
+        self,
+        root: Path,
+        *,
+        parties: dict[str, str],
+        schema: str,
+        fresh: bool = False,
+        address: str | None = None,
+        **provisioning,
     ) -> None:
         self.root = root
         self.fresh = fresh
-        self.address = f"127.0.0.1:{free_port()}"
+        self.address = address or f"127.0.0.1:{free_port()}"
         self.made: Provisioned = provision(
             root / "federation",
             coordinator_address=self.address,

@@ -12,15 +12,19 @@ import pytest
 from dpcore.errors import ConfigurationError, ModelError, ShapeError
 from dpcore.estimators.mean_variance import MeanVariance
 from dpcore.estimators.private_newton import PrivateNewton
+from dpcore.evaluation.class_costs import ClassCosts
 from dpcore.evaluation.class_evaluation import evaluate_classes
+from dpcore.evaluation.options import EvaluationOptions
 from dpcore.records.coding import class_codes
 from dpcore.records.encoding import store
 from dpcore.records.features import Classes, RealFeature
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
+from learner.decisions import Shifts
 from learner.federation import Federation
 from learner.model import Model, count_errors, predict
 from learner.training import AskedTraining, model_of_answers
+from learner.uncertainty import why_no_probability
 from radofed.cli.learner.prediction_files import scores_csv
 from tests.federation.learner import Memory, World
 from wire.request_fields import TrainOptions
@@ -147,9 +151,26 @@ def test_a_model_is_kept_and_predicts_classes(model, tmp_path):
     assert lines[1].endswith(",,,")
 
 
-def test_a_covariance_is_of_one_score(model):
-    with pytest.raises(ModelError, match="the weights of several classes have no covariance"):
+def test_a_covariance_is_of_all_weights_class_by_class(model, tmp_path):
+    """Tables compare each class with a reference, whose intervals follow from the covariance of both."""
+    with pytest.raises(ShapeError, match="the covariance has shape"):
         replace(model, covariance=np.eye(3))
+    size = model.theta.size
+    wide = np.diag(np.repeat([0.04, 0.01, 0.09], size // 3))
+    made = replace(model, covariance=wide, sampling=wide)
+    made.save(tmp_path / "m.json")
+    np.testing.assert_array_equal(Model.load(tmp_path / "m.json").covariance, wide)
+    tables = made.coefficients()
+    assert [each.of for each in tables] == ["ant against bee", "cow against bee"]
+    assert {each.ratio for each in tables} == {"relative risk ratio"}
+    row = next(each for each in made.coefficients(reference="ant")[1].rows if each.column != "intercept")
+    again = next(each for each in made.coefficients(reference="cow")[0].rows if each.column != "intercept")
+    assert (row.estimate, row.standard_error) == pytest.approx((-again.estimate, again.standard_error))
+    assert row.ratio == pytest.approx(np.exp(row.estimate))
+    with pytest.raises(ConfigurationError, match="no score for 'dog'"):
+        made.coefficients(reference="dog")
+    with pytest.raises(ConfigurationError, match="leave it out, or train newton"):
+        replace(model, covariance=None, sampling=None).coefficients(reference="ant")
 
 
 def test_trained_weights_are_beside_the_average(memory, model):
@@ -183,3 +204,38 @@ def test_a_refused_gradient_leaves_what_was_learned_so_far(memory):
     assert fitted.rounds_done_ == 2
     assert "received 2 of 4" in fitted.warning_
     assert np.isfinite(fitted.theta_).all()
+
+
+def test_shifts_of_the_least_cost_are_kept_in_the_model_and_used(memory, model, tmp_path):
+    federation, cost = Federation(memory, SCHEMA), "ant=20:bee>cow=3"
+    found = federation.evaluate(model, epsilon=60, cost=cost)
+    least = found.least_cost
+    chosen = replace(least, strength=1.0, shifts=tuple(least.costs.shifts.tolist()), calls="")
+    better = model.at_threshold(chosen)
+    better.save(tmp_path / "model.json")
+    kept = Model.load(tmp_path / "model.json")
+    assert kept.threshold == better.threshold == Shifts(chosen.shifts, ClassCosts.parse(cost, LABEL.values))
+    x, codes = rows_of(2000, 9)
+    edges = np.column_stack([x, np.ones(len(x))])
+    assert kept.scores(edges) == pytest.approx(model.scores(edges) + np.array(chosen.shifts))
+    predicted, before = kept.predicted(kept.scores(edges)), model.predicted(model.scores(edges))
+    assert np.mean(predicted[codes == 0] == 0) >= np.mean(before[codes == 0] == 0)
+    assert "raised by the shifts that cost least" in kept.summary()
+    assert kept.to_original_units()["decision_in_words"] == kept.decision_sentences
+    # A later evaluation begins at its own shifts, and states the sum.
+    assert kept.at_threshold(chosen).threshold.raised == pytest.approx(2 * np.array(chosen.shifts))
+    # Probabilities by the link would move with the shifts.
+    linked = replace(model, estimator="mean-variance")
+    assert why_no_probability(linked) is None
+    assert "raised by shifts for a cost" in (why_no_probability(linked.at_threshold(chosen)) or "")
+    for changed, match in (({"is_measurable": False}, "not measurable"), ({"calls": "cow"}, "every row 'cow' costs")):
+        with pytest.raises(ModelError, match=match):
+            model.at_threshold(replace(chosen, **changed))
+    with pytest.raises(ModelError, match="the scores are raised by"):
+        Shifts((0.0,), chosen.costs)
+    asked = len(memory.asked)
+    with pytest.raises(ConfigurationError, match="'wasp', which is no class"):
+        federation.evaluate(model, epsilon=1, cost="wasp=3")
+    assert len(memory.asked) == asked
+    (batch,) = model.scoring.batches(model, EvaluationOptions(cost=cost))
+    assert batch.what.endswith("with 4 shifts of the scores")

@@ -253,9 +253,12 @@ def test_options_of_bins_are_refused_for_classes():
         (EvaluationOptions(bins=10), "--bins"),
         (EvaluationOptions(scale=2.0), "--scale"),
         (EvaluationOptions(edges_part=Fraction(1, 4)), "--edges-part"),
-        (EvaluationOptions(cost="false-negative=5"), "--cost"),
     ):
         with pytest.raises(ConfigurationError, match=f"{said} is about bins of the one score"):
             of_classes.check_evaluation(options)
         scoring_of(two_class_model().schema.label).check_evaluation(options)
+    with pytest.raises(ConfigurationError, match="the cost names 'false-negative', which is no class of the label"):
+        of_classes.check_evaluation(EvaluationOptions(cost="false-negative=5"))
     assert isinstance(two_class_model().scoring, OneScore)
+    with pytest.raises(ConfigurationError, match="write false-negative=5:false-positive=1"):
+        two_class_model().scoring.check_evaluation(EvaluationOptions(cost="flu=5"))

@@ -161,3 +161,11 @@ def test_a_column_that_never_varies_is_not_measurable():
     errors = errors_of_least_squares(fitted.theta_, noisy, fitted.residual_variance_, SCHEMA)
     (table,) = coefficient_tables(made(WAGE, fitted.theta_, errors.covariance, errors.sampling, "linear"))
     assert [row.measurable for row in table.rows if row.column == "smoker"] == [False]
+
+
+def test_a_weight_of_which_only_the_prior_of_its_label_is_left_is_not_measurable():
+    """The prior of numbers is narrower than that of log odds, by which such a weight was measurable."""
+    (found,) = coefficient_tables(made(WAGE, np.array([0.03, -0.2, 0.1]), 2.0**2 * np.eye(3)))
+    assert [row.measurable for row in found.rows] == [False, False, False]
+    (known,) = coefficient_tables(made(WAGE, np.array([0.03, -0.2, 0.1]), 0.1**2 * np.eye(3)))
+    assert [row.measurable for row in known.rows] == [True, True, True]

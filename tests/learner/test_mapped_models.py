@@ -122,7 +122,7 @@ def test_estimators_of_releases_learn_over_a_map(learner_key, table, design):
     world = World(learner_key, {"ada": 1000, "bo": 2000, "cy": 3000})
     rows = encoded(table)
     for feature_map, most, least in ((BENT, 0.2, 0.0), (None, 1.0, 0.35)):
-        terms = {"epsilon": Fraction(3), "norm_bound": Fraction(9, 5), "feature_map": feature_map}
+        terms = {"epsilon": Fraction(6), "norm_bound": Fraction(9, 5), "feature_map": feature_map}
         request = (
             MomentsRequest(SCHEMA, **terms)
             if design == "moments"

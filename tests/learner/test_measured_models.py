@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from fractions import Fraction
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from dpcore.errors import ConfigurationError, DataError, ModelError, SchemaError
 from dpcore.estimators.least_squares import LeastSquares
 from dpcore.estimators.private_newton import PrivateNewton
-from dpcore.evaluation.measured_evaluation import MeasuredEvaluation, evaluate_numbers
+from dpcore.evaluation.options import EvaluationOptions
 from dpcore.numbers.fixed_point import ONE
 from dpcore.records.coding import OFFSET_BITS
 from dpcore.records.encoding import store
@@ -118,40 +119,37 @@ def test_linear_learns_from_one_release(learner_key):
     assert fitted.r2_ == pytest.approx(0.9, abs=0.1)
 
 
-def test_an_evaluation_is_one_query_for_moments(learner_key, wage_model):
+def test_an_evaluation_has_errors_and_observed_beside_predicted_values(learner_key, wage_model):
     asked = memory(learner_key, wages)
-    oracle = Federation(asked, WAGE).within(*BUDGET)
-    found = evaluate_numbers(wage_model.theta, oracle)
+    oracle = Federation(asked, WAGE).within(20, Fraction(0))
+    found = wage_model.scoring.evaluate(wage_model, oracle, EvaluationOptions())
     held = [wages(rows, seed) for seed, rows in enumerate(ROWS.values())]
     x, t = (np.concatenate([getattr(each, name) / ONE for each in held]) for name in ("features", "labels"))
-    exact = float(np.square(x @ wage_model.theta - t).mean())
-    assert len(asked.asked) == 1
-    assert abs(found.squared_error - exact) < 5 * found.squared_error_deviation + 1e-3
-    assert found.r2_low < found.r2 < found.r2_high
-    assert found.r2 == pytest.approx(1 - exact / t.var(), abs=0.1)
+    off, half = x @ wage_model.theta - t, (math.log(WAGE.label.upper) - math.log(WAGE.label.lower)) / 2
+    assert len(asked.asked) == len(wage_model.scoring.batches(wage_model, EvaluationOptions())) == 3
+    assert oracle.left == 0
+    assert found.r2.lower <= 1 - np.square(off).mean() / t.var() <= found.r2.upper
+    assert found.absolute_error.lower <= half * np.abs(off).mean() <= found.absolute_error.upper
+    assert found.bias.lower <= half * off.mean() <= found.bias.upper
+    assert found.of_logarithms
     assert found.to_dict()["rows"] == sum(ROWS.values())
-    assert "R^2" in found.sentences()[0]
+    said = " ".join(found.sentences())
+    assert "R^2" in said
+    assert "as a factor" in said
+    header, rows = found.table()
+    assert header[0] == "predicted"
+    assert len(rows) == len(found.bins) == 8
 
 
-def test_r2_of_a_label_that_does_not_vary_is_not_measured():
-    """It was a ratio of noises, such as -1e300."""
-    constant = MeasuredEvaluation(500, -0.001, 0.001, 0.0015, 1.7, -1.0, 1.0)
-    varied = MeasuredEvaluation(500, 0.1, 0.001, 0.5, 0.8, 0.7, 0.9)
-    assert [found.is_measured for found in (constant, varied)] == [False, True]
-    assert constant.sentences()[0].startswith("R^2 is not measured on 500 rows")
-    assert "-1.0" not in "".join(constant.sentences())
-
-
-def test_an_evaluation_of_a_number_refuses_options_that_its_one_query_ignores(wage_model, tmp_path, capsys):
+def test_an_evaluation_of_a_number_refuses_options_of_classes(wage_model, tmp_path, capsys):
     """They were ignored, and the query was charged."""
     wage_model.save(file := tmp_path / "model.json")
     for flag, value, says in (
-        ("--cost", "false-negative=5:false-positive=1", "leave --cost out"),
-        ("--bins", "6", "leave --bins out"),
-        ("--confidence", "0.9", "leave --confidence out"),
+        ("--cost", "false-negative=5:false-positive=1", "leave it out"),
+        ("--edges-part", "0", "give an edges_part above 0"),
         ("--adaptive", "3", "leave --adaptive out"),
     ):
-        asked = ["learner", "evaluate", str(file), "--config", "none.toml", "--epsilon", "1", "--delta", "1e-6"]
+        asked = ["learner", "evaluate", str(file), "--config", "none.toml", "--epsilon", "1"]
         assert run([*asked, flag, value, "--format", "json"]) == 4
         assert says in json.loads(capsys.readouterr().out)["error"]["message"]
 
@@ -175,8 +173,9 @@ def test_predictions_are_in_the_label_s_units(wage_model, tmp_path):
     errors = measured_errors(schema_of, path)
     assert (errors.rows, errors.compared, errors.measure) == (4, 3, "r2")
     assert errors.explained > 0.5
+    assert abs(errors.bias) <= errors.absolute_error <= errors.root_squared_error
     assert "R^2" in errors.sentence()
-    assert set(errors.to_dict()) == {"r2", "absolute_error", "labelled"}
+    assert set(errors.to_dict()) == {"r2", "absolute_error", "root_squared_error", "bias", "labelled"}
     with pytest.raises(DataError, match="no row has both"):
         measured_errors(schema_of, table(tmp_path / "none.csv", [["p", 0.1, 0.1, "x"]]))
 

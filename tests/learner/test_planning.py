@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dpcore.accounting.dp_feat import account
 from dpcore.errors import ConfigurationError, PlanError, SchemaError, SlotOverflowError
 from dpcore.numbers.fixed_point import check_fits
+from dpcore.paillier.mask_graph import is_complete
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.rados.designs import DpFeatDesign, PlainDesign, SensitiveFeature
 from dpcore.records.features import Classes
@@ -53,6 +54,68 @@ def test_default_cohorts(learner_key, parties, colluders, cohort_min, honest):
     plan = World(learner_key, named(parties)).plan(PLAIN)
     found = (plan.colluders, plan.query.cohort_min, plan.query.honest_parties, plan.query.max_parties)
     assert found == (colluders, cohort_min, honest, parties)
+
+
+MANY = named(60)
+NOISY = MomentsRequest(SCHEMA, epsilon=Fraction(1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "neighbours"),
+    [
+        ({}, 20),
+        ({"cohort_noise": "smallest"}, 20),
+        # 20 of any cohort may collude, or of all 60 parties 20 beside the 40 whose noise counts.
+        ({"colluders": 20, "cohort_min": 60}, 22),
+        ({"colluders": 20, "cohort_min": 40}, 22),
+        ({"colluders": 1, "cohort_min": 40, "cohort_noise": "smallest"}, 22),
+        # So many that it would be all others.
+        ({"colluders": 58, "cohort_min": 60}, 0),
+        ({"mask_neighbours": "complete"}, 0),
+        ({"mask_neighbours": "30"}, 30),
+        ({"mask_neighbours": 30}, 30),
+        ({"mask_neighbours": "60"}, 0),
+        ({"max_parties": 40}, 0),
+    ],
+)
+def test_of_many_parties_each_shares_masks_with_as_many_as_colluders_require(learner_key, changes, neighbours):
+    query = (plan := World(learner_key, MANY).plan(replace(NOISY, **changes))).query
+    assert query.mask_neighbours == neighbours
+    assert (Feature.MASK_GRAPH.value in query.features) == (neighbours > 0)
+    assert not neighbours or f"each party shares masks with {neighbours} others" in plan.masks_note
+    # No party that accepts at least those that it must refuses, in any order (dpcore.paillier.mask_graph, claim 3).
+    assert all(
+        neighbours > members - query.honest_of(members)
+        for members in range(query.cohort_min, query.max_parties + 1)
+        if not is_complete(members, neighbours)
+    )
+
+
+@pytest.mark.parametrize(("parties", "neighbours"), [(40, 0), (41, 20)])
+def test_of_few_parties_every_two_share_masks(learner_key, parties, neighbours):
+    plan = World(learner_key, named(parties)).plan(NOISY)
+    assert plan.query.mask_neighbours == neighbours
+    assert bool(plan.masks_note) == (neighbours > 0)
+    assert any("shares masks" in sentence for sentence in plan.sentences()) == (neighbours > 0)
+    whole = World(learner_key, named(parties)).plan(replace(NOISY, mask_neighbours="complete"))
+    assert whole.query.mask_neighbours == 0
+
+
+def test_a_node_that_knows_no_mask_graph_shares_masks_with_all(learner_key):
+    plan = World(learner_key, MANY).plan(NOISY, understood=frozenset({Feature.BASE.value}))
+    assert plan.query.mask_neighbours == 0
+    assert "not every node that is asked states the feature mask-graph" in plan.masks_note
+
+
+def test_too_few_mask_neighbours_are_refused_with_the_number_that_suffices(learner_key):
+    with pytest.raises(PlanError, match="20 of 60 parties may collude, and could divide the rest; ask for 22 or"):
+        World(learner_key, MANY).plan(replace(NOISY, colluders=20, cohort_min=60, mask_neighbours="20"))
+
+
+@pytest.mark.parametrize("wrong", ["18", "21", "-20", "20.0", "some", "", "\u0662\u0660"])
+def test_a_number_of_mask_neighbours_that_is_none_is_refused(wrong):
+    with pytest.raises(ConfigurationError, match="give an even number, at least 20, or complete"):
+        replace(NOISY, mask_neighbours=wrong)
 
 
 def test_more_colluders_ask_for_a_larger_cohort(learner_key):

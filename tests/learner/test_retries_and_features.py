@@ -8,6 +8,8 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from dpcore.predicates.expressions import Flag
+from dpcore.records.features import Label
+from dpcore.records.weight import Weight
 from learner.requests import MomentsRequest, RadosRequest, StatisticRequest
 from learner.session import AttemptLostError
 from tests.federation.learner import REQUEST
@@ -15,7 +17,7 @@ from tests.federation.material import STAYS as SCHEMA
 from tests.federation.setting import ROWS
 from wire.envelopes import MessageType, SigningKey
 from wire.errors import Code, WireError
-from wire.query import OWN_FEATURES, Feature, open_query, open_retry
+from wire.query import OWN_FEATURES, Feature, open_query, open_retry, schemas_stated
 from wire.status import PartyProgress, PartyState, Phase
 
 LOST = [Phase.LOST]
@@ -165,6 +167,38 @@ def test_statements_that_are_not_the_party_s_own_count_for_nothing(setting, sess
         setting.world.party_keys["bo"].sign(MessageType.FEATURES, forged.payload),
     ]
     assert session.plan(REQUEST).query.features == (Feature.BASE,)
+
+
+def test_a_label_that_too_few_parties_have_is_refused_by_name_before_anything_is_sent(setting, session):
+    """It was refused by the parties, after it was sent; and counted under collusion, although nobody answered."""
+    other = replace(SCHEMA, label=Label(column="died", positive=("1",)))
+    held = {"ada": SCHEMA, "bo": other, "cy": replace(other, texts=("trim",))}
+    setting.stub.features = [setting.world.features(name, schemas=schemas_stated([own])) for name, own in held.items()]
+    with pytest.raises(WireError) as caught:
+        session.plan(REQUEST)
+    assert caught.value.code is Code.SCHEMA_MISMATCH
+    column = SCHEMA.label.column
+    said = f"A cohort needs 3 parties, and bo has no such label of column {column!r}; cy has another schema."
+    assert f"{said} Nothing was sent." in str(caught.value)
+    assert setting.stub.submitted == []
+    # A question is answered by the parties themselves, which say more.
+    assert len(session.plan(REQUEST, question=True).warnings) == 2
+
+
+def test_a_party_without_the_label_is_pointed_out_where_the_others_are_enough(setting, session):
+    states(setting)
+    assert session.plan(FOLLOWS).warnings == ()
+    weighted = replace(SCHEMA, weight=Weight(column="w", upper=2.0))
+    setting.stub.features = [
+        setting.world.features("ada", schemas=schemas_stated([weighted])),
+        setting.world.features(
+            "bo", schemas=schemas_stated([replace(SCHEMA, label=Label(column="died", positive=("1",)))])
+        ),
+        setting.world.features("cy"),
+    ]
+    # ada also answers without its weight, and cy states nothing.
+    (warning,) = session.plan(FOLLOWS).warnings
+    assert warning.startswith("bo has no such label of column 'stayed' and will refuse")
 
 
 FOLLOWS = MomentsRequest(SCHEMA, epsilon=Fraction(1), colluders=0, max_rows=10_000)

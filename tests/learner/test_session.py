@@ -88,7 +88,8 @@ def test_the_more_parties_the_more_statuses_come_without_a_pause(monkeypatch, pa
 def test_a_session_counts_the_parties_of_its_roster(setting, session, monkeypatch):
     found = []
     monkeypatch.setattr(
-        "learner.session.StatusPolls", lambda *arguments: found.append(arguments[2]) or StatusPolls(*arguments)
+        "learner.session.StatusPolls",
+        lambda *arguments, **options: found.append(arguments[2]) or StatusPolls(*arguments, **options),
     )
     session.run(session.plan(REQUEST))
     assert found == [len(setting.world.roster.parties)]

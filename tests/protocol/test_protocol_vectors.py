@@ -11,6 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from dpcore.paillier.mask_graph import MaskGraph
 from dpcore.paillier.masks import PRIME, CohortAttempt, check_tag, coefficient, cohort_mask, pad, polynomial, tag_mask
 from dpcore.predicates.evaluation import sums
 from dpcore.predicates.expressions import FormCoordinates
@@ -241,6 +242,13 @@ def test_masks(roster):
             value_bits=vector["value_bits"],
         )
         assert mask.reshape(-1).tolist() == expected
+
+
+def test_mask_graph():
+    vector = GOOD["mask_graph"]
+    graph = MaskGraph.of(sorted(vector["order"]), bytes.fromhex(vector["cohort_digest"]), vector["neighbours"])
+    assert graph.order == tuple(vector["order"])
+    assert {name: sorted(graph.peers(name)) for name in vector["peers"]} == vector["peers"]
 
 
 def test_tags(roster):

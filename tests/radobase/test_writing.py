@@ -15,7 +15,7 @@ from radobase.writing import (
     new_file,
     overwrite_durably,
     publish_directory,
-    reserve_durably,
+    reserve,
     sync_directory,
     write_durably,
 )
@@ -165,7 +165,7 @@ def test_a_secret_that_does_not_fit_leaves_nothing(path, monkeypatch, call, at):
 
 
 def test_reserved_space_is_overwritten_in_place(path, calls):
-    reserve_durably(path, 100_000)
+    reserve(path, 100_000)
     reserved = path.stat()
     assert reserved.st_blocks * 512 >= reserved.st_size == 100_000
     calls.clear()

@@ -86,7 +86,8 @@ def test_shapes_and_the_intercept_add_up_to_the_prediction_in_its_units(tables, 
     model = models[name]
     shapes = shapes_of(model)
     assert shapes.adds_to == ADDS_TO[name]
-    assert not shapes.has_bands
+    assert shapes.has_bands
+    assert all(each.noise is not None and each.measurable > 0.5 for each in shapes.ranked if len(each.columns) == 1)
     (age,) = shapes.chosen(["age"])[:1]
     (smoker,) = [shape for shape in shapes.ranked if shape.columns == ("smoker",)]
     assert age.adds_to == ADDS_TO[name]
@@ -111,6 +112,7 @@ def test_models_are_kept_and_drawn(models, tmp_path, capsys):
         file = tmp_path / f"{name}.json"
         model.save(file)
         assert Model.load(file).digest == model.digest
+        assert not model.coefficients()[0].rows
         assert run(["learner", "picture", str(file), "--out", str(tmp_path / f"{name}.svg"), "--format", "json"]) == 0
         data = json.loads(capsys.readouterr().out)["data"]
         assert (data["adds_to"], data["is_logarithm"]) == (ADDS_TO[name], True)

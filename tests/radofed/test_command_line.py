@@ -9,12 +9,17 @@ from importlib.metadata import version as installed_version
 
 import pytest
 import yaml
+from pydantic import TypeAdapter
 from rich.console import Group
 
-from dpcore.errors import ConfigurationError, DataError, PlanError, SlotOverflowError
+from dpcore.errors import ConfigurationError, DataError, PlanError, RadofedError, SlotOverflowError
+from dpcore.evaluation.options import Costs
 from dpcore.records.schema import Schema
+from parties import policy
+from parties.data.schema_draft import parsed, parsed_weight
+from radobase.configuration import split_target
 from radobase.failure import Failure
-from radobase.options import decimal_number
+from radobase.options import decimal_number, named_edges
 from radofed.cli.entry_point import run
 from radofed.cli.output import Output, Result, json_ready
 from tests.waiting import HANG_S
@@ -394,3 +399,37 @@ def test_a_number_that_is_not_written_in_digits_with_a_point_is_refused(text, ca
 @pytest.mark.parametrize(("text", "value"), [("0.5", 0.5), ("1e-6", 1e-6), ("+3.", 3.0), (".25", 0.25), ("-2E3", -2e3)])
 def test_decimal_numbers_are_read(text, value):
     assert decimal_number(text) == value
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (named_edges, "age={}0,50,90"),
+        (named_edges, "age=0:{}:4"),
+        (parsed, "age=0:{}"),
+        (parsed_weight, "w={}"),
+        (TypeAdapter(policy.Exact).validate_python, "{}"),
+        (split_target, "example.org:{}"),
+        (Costs.parse, "false-negative={}:false-positive=1"),
+    ],
+)
+def test_digits_of_other_scripts_are_refused_wherever_numbers_are_read(read, text):
+    """Python reads them as numbers, in silence."""
+    read(text.format(9))
+    with pytest.raises((RadofedError, ValueError)):
+        read(text.format("\u0669"))
+
+
+def test_drafts_of_parties_are_compared(capsys, tmp_path):
+    text = 'schema_version = 1\nname = "s"\n[label]\ncolumn = "y"\npositive = ["1"]\n[[features]]\nname = "dose"\n'
+    text += 'type = "real"\nlower = {}\nupper = {}\n'
+    for name, bounds in {"a": (0, 9.5), "b": (0, 9500), "c": (0, 9.5)}.items():
+        (tmp_path / f"{name}.toml").write_text(text.format(*bounds))
+    files = [str(tmp_path / f"{name}.toml") for name in "abc"]
+    assert run(["schema", "compare", *files, "--format", "json"]) == 0
+    other, same = json.loads(capsys.readouterr().out)["data"]["others"]
+    assert "near a factor of 1,000" in other["units"][0]
+    assert other["fields"] == ["features.dose.upper: 9.5 and 9500.0"]
+    assert (same["units"], same["fields"]) == ([], [])
+    assert run(["schema", "compare", *files]) == 0
+    assert "warning: 'dose' may be in two units" in " ".join(capsys.readouterr().out.split())

@@ -278,8 +278,10 @@ def test_a_model_of_a_number_predicts_in_units_and_says_them(tmp_path):
     assert "adds to " in model.plot()._repr_html_()
     with pytest.raises(radofed.RadofedError):
         model.predict_proba(NEW)
-    with pytest.raises(radofed.ConfigurationError, match="give epsilon and delta alone"):
-        model.evaluate(asked, epsilon=1, bins=10)
+    assert found.absolute_error.lower < found.absolute_error.estimate < found.absolute_error.upper
+    assert len(found.bins) > 1
+    with pytest.raises(radofed.ConfigurationError, match="is about scores of classes"):
+        model.evaluate(asked, epsilon=1, cost="false-negative=2")
 
 
 def test_a_model_of_several_classes_predicts_their_names():

@@ -22,6 +22,7 @@ from radofed.simulation import federation as federation_module
 from radofed.simulation.federation import SimulatedFederation
 from radofed.simulation.oracles import Budget, SimulatedSource
 from radofed.simulation.workers import LocalHosts, SimulationError
+from tests.federation.material import secret_key
 from tests.radofed.simulation_world import ROWS, SCHEMA, figures, made_up, simulate
 
 pytestmark = pytest.mark.more
@@ -312,6 +313,23 @@ def test_a_plan_is_answered_once(table):
             source.answer(refused)
     source.answer(again)
     assert source.seconds > 0
+
+
+@pytest.mark.parametrize(("neighbours", "expected"), [(None, 20), ("30", 30), ("complete", 0)])
+def test_encryption_changes_no_answer_of_many_parties(neighbours, expected):
+    """45 of them, whose masks cancel in the whole sum whichever share one."""
+    names = tuple(f"p{place:02}" for place in range(45))
+    features = np.full((90, 4), 1 << 30, dtype=np.int32)
+    records = Records(features, np.ones(90, dtype=np.int8), np.ones(90, dtype=np.bool_))
+    parts, hosts = np.array_split(np.arange(90), 45), LocalHosts(records, 5, names)
+    request = StatisticRequest(schema=SCHEMA, predicates=(LabelIs(positive=True),), epsilon=Fraction(1))
+    values = []
+    for secret in (None, secret_key()):
+        federation = SimulatedFederation(hosts, names, 5, secret, mask_neighbours=neighbours)
+        planned = federation.plan(None, request, parts, 1, "one")
+        assert planned.plan.query.mask_neighbours == expected
+        values.append(federation.ask(planned).tolist())
+    assert values[0] == values[1]
 
 
 def test_a_budget_is_checked():

@@ -4,6 +4,7 @@ The tables are read from the directory of benchmarks.datasets and skipped withou
 benchmarks.coefficient_coverage.
 """
 
+import numpy as np
 import pytest
 
 from benchmarks.coefficient_coverage import EPSILON, TABLES, Population, counted
@@ -20,7 +21,32 @@ def test_what_is_stated_holds_the_pooled_coefficient(name):
     if not (SHARED / f"{name}.csv.gz").is_file():
         pytest.skip(f"the directory {SHARED} does not have {name}")
     population = Population.of(name)
-    for estimator in TABLES[name].estimators:
+    for estimator in set(TABLES[name].estimators) - {"additive"}:
         found = counted(population, estimator, EPSILON, range(RUNS))
         assert found.stated > 0.5
         assert found.hold >= LEAST
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", ["rotterdam", "prostate_survival"])
+def test_errors_of_hazard_ratios_are_as_large_as_stated(name):
+    if not (SHARED / f"{name}.csv.gz").is_file():
+        pytest.skip(f"the directory {SHARED} does not have {name}")
+    population = Population.of(name)
+    runs = [population.errors("hazards", 3.0, seed) for seed in range(40)]
+    errors, widths = (np.array([run[place] for run in runs]) for place in (0, 1))
+    ratios = np.median(widths, axis=0) / 1.96 / np.sqrt(np.square(errors).mean(axis=0))
+    assert 0.8 < ratios.min() < ratios.max() < 1.8
+    assert np.mean(np.abs(errors) <= widths) >= LEAST
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("name", ["cps1988", "diamonds", "rotterdam"])
+def test_bands_hold_the_shapes_of_the_same_functions_on_all_rows(name):
+    if not (SHARED / f"{name}.csv.gz").is_file():
+        pytest.skip(f"the directory {SHARED} does not have {name}")
+    found = counted(Population.of(name), "additive", EPSILON, range(10))
+    assert found.stated > 0.4
+    assert found.hold >= LEAST

@@ -296,6 +296,7 @@ class Federation:
             query_id = self.learner.session.prepare(plan)
             self.openings[query_id] = plan.opening
             self.asked.append(query_id)
+            self.happened["mask graph"] += plan.query.mask_neighbours > 0
             self.learner.session.send(query_id)
             return query_id
 

@@ -302,12 +302,15 @@ class PartyCalls:
     def ready(self, ready: Envelope) -> None:
         self._call(lambda caller: self._hub().intake.ready(ready, caller))
 
-    def upload_chunk(self, query_id, attempt, chunk) -> None:
+    def upload_chunk(self, query_id, attempt, chunk, receipt=None) -> bool:
         self.federation.check_leaving(self.name, query_id, attempt, chunk)
+        if receipt is not None:
+            self.federation.lies.receipts.append(receipt)
         if self.name in self.federation.network.uploads_stalled:
             self.federation.happened["stall uploads"] += 1
             raise TimedOutError("simulated: the upload stalls")
-        self._call(lambda caller: self._hub().intake.chunk(query_id, attempt, chunk, caller))
+        self._call(lambda caller: self._hub().intake.chunk(query_id, attempt, chunk, caller, receipt))
+        return receipt is not None
 
     def receipt(self, receipt: Envelope) -> None:
         self.federation.lies.receipts.append(receipt)
@@ -474,20 +477,20 @@ class LearnerCalls:
 
         return self._call(roster)
 
-    def fetch_features(self):
+    def fetch_members(self):
         federation = self.federation
         stated = tuple(
             Features(NAME, name, OWN_FEATURES, "0", 1).sign(federation.keys.parties[name]) for name in federation.names
         )
-        return stated, OWN_FEATURES
+        return self.fetch_roster(), stated, OWN_FEATURES
 
     def submit_query(self, query: Envelope) -> None:
         if query not in self.federation.lies.queries:
             self.federation.lies.queries.append(query)
         self._call(lambda caller: self._hub().intake.query(query, caller))
 
-    def watch_query(self, query_id, cursor, wait_s=0):
-        return self._call(lambda caller: self._hub().views.watch(caller, query_id, cursor, 0))
+    def watch_query(self, query_id, cursor, wait_s=0, *, ends_only=False):
+        return self._call(lambda caller: self._hub().views.watch(caller, query_id, cursor, 0, ends_only=ends_only))
 
     def cancel_query(self, query_id, learner, key) -> None:
         cancel = Cancel(query_id, learner).sign(key)

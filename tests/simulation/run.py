@@ -27,6 +27,7 @@ import learner.planning
 import learner.session
 import parties.answering.contribution
 import parties.answering.lifecycle
+import wire.query
 from dpcore.paillier.obfuscation import Obfuscator
 from dpcore.randomness.sources import SystemRandom
 from learner.decryption import LearnerKey
@@ -52,7 +53,8 @@ Operation = tuple[str, ...]
 class Options:
     """What one run derives from its seed besides its operations. asks: the party that asks people, if any.
 
-    shows_heads: whether the coordinator shows a party its own newest head, or leaves that to the members.
+    shows_heads: whether the coordinator shows a party its own newest head, or leaves that to the members. circle:
+    whether each party of a cohort of four or five shares masks with two others, not with all.
     """
 
     seed: int
@@ -61,6 +63,7 @@ class Options:
     pair: tuple[str, str]
     asks: str = ""
     shows_heads: bool = True
+    circle: bool = False
 
     @classmethod
     def of(cls, seed: int) -> "Options":
@@ -68,7 +71,8 @@ class Options:
         pairs = list(itertools.combinations(sorted(faults.FAULTS), 2))
         parties, limit = order.choice([3, 4, 5, 5, 5]), order.choice(["0.45", "1", "10"])
         asks, shows_heads = order.choice(["", "", NAMES[0]]), order.choice([True, False])
-        return cls(seed, parties, limit, pairs[seed % len(pairs)], asks, shows_heads)
+        circle = order.choice([True, False])
+        return cls(seed, parties, limit, pairs[seed % len(pairs)], asks, shows_heads, circle)
 
 
 @dataclass
@@ -162,6 +166,9 @@ class Bench:
         for module in (learner.session, learner.planning):
             patch.setattr(module, "time", self.clock)
         patch.setattr(coordinator.core, "ADD_AGAIN_AFTER_S", 0.0)
+        # So few are in a cohort here.
+        for module in (learner.planning, wire.query):
+            patch.setattr(module, "FEWEST_NEIGHBOURS", 2)
         self.keys, self.obfuscators = _keys()
         patch.setattr(Envelope, "open", _verified_once(Envelope.open))
         patch.setattr(Query, "from_bytes", staticmethod(functools.lru_cache(1000)(Query.from_bytes)))
@@ -169,6 +176,7 @@ class Bench:
     def play(self, options: Options, operations: Iterable[Operation]) -> Counter[str]:
         """Run the operations, heal, and require progress. Raises ViolationError."""
         self.clock.now = 0.0
+        self.patch.setattr(learner.planning, "LARGEST_COMPLETE", 3 if options.circle else 40)
         directory = Path(tempfile.mkdtemp(dir=_memory()))
         federation = None
         try:

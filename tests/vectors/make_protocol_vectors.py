@@ -186,8 +186,8 @@ def trust_statements(query_id):
     expiring = roster()
     expiring.not_after_unix_s = NOW + 90 * 86_400
     stated = {"federation": "vectors", "party": "a"}
-    features = ["base-0-3", "class-products", "class-weights", "cohort-noise", "event-times", "numbers", "persons"]
-    features += ["question", "short-opening", "weights"]
+    features = ["base-0-3", "class-products", "class-weights", "cohort-noise", "event-times", "mask-graph"]
+    features += ["numbers", "persons", "question", "short-opening", "weights"]
     made = {
         "Retry": ("learner", query_pb2.Retry(query_id=query_id, learner="learner", attempt=2)),
         "Features": (
@@ -409,6 +409,10 @@ KINDS = {
         "persons": query_pb2.Persons(parties=2),
         "plain fields": {"features": ["base-0-3", "persons"]},
     },
+    "plain, with a mask graph": {
+        "rados": query_pb2.RadosQuery(rados=10, plain=query_pb2.PlainDesign()),
+        "plain fields": {"features": ["base-0-3", "mask-graph"], "mask_neighbours": 22},
+    },
     "plain, with a quorum wait": {
         "rados": query_pb2.RadosQuery(rados=10, plain=query_pb2.PlainDesign()),
         "plain fields": {"quorum_wait_s": 30},
@@ -545,6 +549,20 @@ def statistic_of_mapped_records():
     }
 
 
+def mask_graph():
+    """Section 6: the order of a cohort's members, and with whom each of some shares masks."""
+    names, digest, neighbours = [f"p{i}" for i in range(30)], sha(b"cohort of thirty"), 20
+    order = sorted(names, key=lambda name: sha(b"rado.v1/mask-order\0", digest, named(name)))
+
+    def away(name, other):
+        steps = abs(order.index(name) - order.index(other))
+        return min(steps, len(order) - steps)
+
+    shown = (order[0], order[15], "p0")
+    peers = {name: sorted(other for other in names if 0 < away(name, other) <= neighbours // 2) for name in shown}
+    return {"cohort_digest": digest.hex(), "neighbours": neighbours, "order": order, "peers": peers}
+
+
 def describe(kind, envelope, **more):
     return {
         "kind": kind,
@@ -628,6 +646,7 @@ def good():
                 for name, peer in (("a", "b"), ("b", "a"))
             },
         },
+        "mask_graph": mask_graph(),
         "tag": tags(),
         "trust": trust_statements(query_id),
         "upload": {"chunk_hashes": [h.hex() for h in hashes], "digest": upload_digest.hex()},
@@ -670,6 +689,11 @@ def bad_queries():
     ):
         yield ask(name, "QUERY_INVALID", epoch=text)
     yield ask("rados of persons", "QUERY_INVALID", persons=query_pb2.Persons(parties=1))
+    masks = {"features": ["base-0-3", "mask-graph"]}
+    yield ask("masks with 21 others", "QUERY_INVALID", mask_neighbours=21, **masks)
+    yield ask("masks with 18 others", "QUERY_INVALID", mask_neighbours=18, **masks)
+    yield ask("a mask graph without its feature", "QUERY_INVALID", mask_neighbours=20)
+    yield ask("the feature of a mask graph without one", "QUERY_INVALID", **masks)
     yield ask("signed by a party", "SIGNATURE_INVALID", signer="a")
     yield ask("signed as a roster", "SIGNATURE_INVALID", domain={"domain_kind": "Roster"})
     yield ask("signed in another role", "SIGNATURE_INVALID", domain={"role": "party"})

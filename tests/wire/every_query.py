@@ -193,6 +193,8 @@ def every_query(world: World) -> dict[str, Query]:
         features=(Feature.BASE.value, Feature.CLASS_PRODUCTS.value),
     )
     about = (parse("y >= 30"), parse('(y > 2.5) & x["smoker"]'), parse("y"), parse("y < 1/3"), parse("y.square"))
+    errors = ("over", "under", "squared", "beyond")
+    about += tuple(parse(f'{name}((3 * z["age"] - 1) / {4 + step}, 0.5)') for step, name in enumerate(errors))
     numbers = {
         "moments": NumberMomentsQuery(CLIP, 77, 1 << 20, OF_NUMBERS.label.coding),
         "statistic": StatisticQuery(about, OF_NUMBERS, GaussianShares(7000)),
@@ -240,6 +242,12 @@ def every_query(world: World) -> dict[str, Query]:
             replace(kinds()["moments"], among=Cohorts(3, 2, 3)),
             noise_of_cohort=True,
             features=(Feature.BASE.value, Feature.COHORT_NOISE.value),
+        ),
+        "moments with a mask graph": _query(
+            world,
+            kinds()["moments"],
+            mask_neighbours=22,
+            features=(Feature.BASE.value, Feature.MASK_GRAPH.value),
         ),
         **{
             f"{name} of persons": _query(

@@ -185,6 +185,14 @@ def test_features_of_a_stranger_are_refused(world):
     refused(lambda: open_features(envelope, world.roster), Code.PEER_UNKNOWN)
 
 
+def test_schemas_that_are_no_ascending_list_of_digests_are_refused():
+    digests = tuple(bytes([number] * 32) for number in range(41))
+    for schemas in ((bytes(31),), (digests[1], digests[0]), (KEY, KEY), digests):
+        for name in ("schemas", "columns"):
+            refused(lambda name=name, schemas=schemas: replace(FEATURES, **{name: schemas}), Code.MESSAGE_MALFORMED)
+    assert len(replace(FEATURES, schemas=digests[:40]).schemas) == 40
+
+
 def test_features_that_another_member_signed_are_refused(world):
     envelope = FEATURES.sign(world.party_keys["bo"])
     refused(lambda: open_features(envelope, world.roster), Code.SIGNATURE_INVALID)
@@ -559,7 +567,7 @@ EVERY_FIELD = (
     Pending(ID, 2, "ada"),
     Ready(ID, 2, "ada"),
     Receipt(ID, 2, "ada", KEY, ID, 3, 4, HEAD),
-    FEATURES,
+    replace(FEATURES, schemas=(ID, KEY) if ID < KEY else (KEY, ID), columns=(KEY,)),
     CHALLENGE,
     Witness(FEDERATION, "bo", "ada", KEY, SIGNER.sign(MessageType.READY, b"payload"), (b"a" * 8, b"b" * 8), 6),
     Roster(

@@ -66,6 +66,7 @@ FLAGS = {
     "cohort-noise": lambda m: (m, "noise_of_cohort"),
     "class-products": lambda m: (m.moments, "products_of_each_class"),
     "class-weights": lambda m: (m.gradient, "class_weights"),
+    "mask-graph": lambda m: (m, "mask_neighbours"),
     "persons": lambda m: (m, "persons"),
 }
 """Features whose fields are set if and only if a query names them."""
@@ -77,7 +78,9 @@ def is_set(message, name: str) -> bool:
 
 
 def set_to(message, name: str, wanted: bool) -> None:
-    if name == "class_weights":
+    if name == "mask_neighbours":
+        message.mask_neighbours = 24 if wanted else 0
+    elif name == "class_weights":
         message.class_weights[:] = [2, 5] if wanted else []
     elif isinstance(getattr(message, name), bool):
         setattr(message, name, wanted)

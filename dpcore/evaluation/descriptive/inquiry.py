@@ -118,6 +118,10 @@ class CountsInquiry(Inquiry):
     def needed(self, schema: Schema) -> tuple[Needed, ...]:
         """What must be told from noise."""
 
+    def promises(self, schema: Schema, noise: CellNoise) -> tuple[str, ...]:  # noqa: ARG002  (few have some)
+        """Sentences about what an answer with this noise will say, for a plan."""
+        return ()
+
     @abstractmethod
     def read(self, schema: Schema, estimates: Estimates) -> Result:
         """The figures of an answer."""

@@ -114,10 +114,10 @@ def listed_texts(label: Target, features: Sequence[Feature], column: str) -> tup
 def plain(part: Feature | Target) -> dict[str, Any]:
     """A part of a schema as plain values: tuples as lists, None if a field is not set.
 
-    But no `unreadable` and no `prefix` then, which earlier versions do not have.
+    But no `unreadable`, `prefix` and `unit` then, which earlier versions do not have.
     """
     values = {field.name: getattr(part, field.name) for field in fields(part)}
-    for later in () if isinstance(part, DescribedLabel) else ("unreadable", "prefix"):
+    for later in ("prefix", "unit") if isinstance(part, DescribedLabel) else ("unreadable", "prefix", "unit"):
         if values.get(later, "") is None:
             del values[later]
     listed = {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}

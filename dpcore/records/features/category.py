@@ -60,6 +60,21 @@ def require_prefixes(path: str, prefix: int, values: Iterable[str], form: Form) 
         )
 
 
+def check_prefix(path: str, prefix: object, values: Iterable[str]) -> None:
+    """Check a number of first characters, and that no value is longer. Raises SchemaFieldError."""
+    if type(prefix) is not int or not 1 <= prefix <= LONGEST:
+        sentence = f"{prefix!r} is no number of characters; write one from 1 to {LONGEST}, or leave it out"
+        raise SchemaFieldError(f"{path}.prefix", sentence)
+    require_prefixes(path, prefix, values, str)
+
+
+def begun_with(cells: Texts, prefix: int | None) -> Texts:
+    """The cells with so many of the first characters of each text; None: as they are."""
+    if prefix is None:
+        return cells
+    return Texts(cells.codes, tuple(text[:prefix] for text in cells.texts), cells.booleans)
+
+
 @dataclass(frozen=True, kw_only=True)
 class CategoryFeature(OneGroup):
     """One of a list of values, one-hot encoded as 0/1; unknown = "zero": all 0 for one that is not listed."""
@@ -87,10 +102,7 @@ class CategoryFeature(OneGroup):
         path = begin(self)
         values = require_texts(f"{path}.values", self.values)
         if self.prefix is not None:
-            if type(self.prefix) is not int or not 1 <= self.prefix <= LONGEST:
-                sentence = f"{self.prefix!r} is no number of characters; write one from 1 to {LONGEST}, or leave it out"
-                raise SchemaFieldError(f"{path}.prefix", sentence)
-            require_prefixes(path, self.prefix, values, str)
+            check_prefix(path, self.prefix, values)
         require_choice(f"{path}.missing", self.missing, MISSING_POLICIES)
         require_choice(f"{path}.unknown", self.unknown, ("refuse", "zero", "impute", "zero-vector"))
         require_impute(f"{path}.impute", self.impute, (self.missing, self.unknown))
@@ -178,9 +190,7 @@ class CategoryFeature(OneGroup):
 
     def encode(self, cells: Cells, form: Form) -> EncodedColumn:
         """1 in the place of the cell's value, 0 elsewhere."""
-        read = as_texts(self.column, cells)
-        if self.prefix is not None:
-            read = Texts(read.codes, tuple(text[: self.prefix] for text in read.texts), read.booleans)
+        read = begun_with(as_texts(self.column, cells), self.prefix)
         places = {form(text): place for place, text in enumerate(self.values)}
         codes = look_up(read, places)
         missing, unlisted = absent_cells(self.column, (self.missing, self.unknown), read, codes, _UNLISTED)

@@ -164,8 +164,8 @@ def missing_cells(column: str, policy: str, missing: Mask) -> Changed:
 
 
 _NO_NUMBER = (
-    "is not a finite number; write it with a decimal point, leave the cell empty if the value is not known, or "
-    'set unreadable = "impute" or "zero-vector" for the feature'
+    "is not a finite number; write it in the digits 0 to 9 with a decimal point, leave the cell empty if the value is "
+    'not known, or set unreadable = "impute" or "zero-vector" for the feature'
 )
 
 

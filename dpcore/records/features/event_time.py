@@ -155,8 +155,8 @@ class EventTime(DescribedLabel):
         self._refuse(times.missing, self.missing, self.column, f"there is no time; {_instead('missing')}")
         self._refuse(no_event, self.missing, self.event, f"there is a time without an event; {_instead('missing')}")
         sentence = (
-            "is not a positive number: a person whose time is 0 was never followed; shift the times if 0 counts, or "
-            f"{_instead('unreadable')}"
+            "is not a positive number in the digits 0 to 9: a person whose time is 0 was never followed; shift the "
+            f"times if 0 counts, or {_instead('unreadable')}"
         )
         self._refuse(unreadable, self.unreadable, self.column, sentence)
         sentence = f"is in neither happened nor censored of the schema's label; {_instead('unlisted')}"

@@ -6,6 +6,7 @@ no estimator computes something else in silence.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from dpcore.errors import SchemaError
 from dpcore.numbers.fixed_point import Mask
 from dpcore.records.coding import SIGNS, Coding, class_codes
+from dpcore.records.features.category import PREFIX_VERSION, begun_with, check_prefix
 from dpcore.records.features.described import (
     FIRST_VERSION,
     CellError,
@@ -41,7 +43,9 @@ from dpcore.records.texts import (
 )
 
 MOST_CLASSES = 100
-"""A label's codes are 8 bits, and a query for moments has as many sums of records as there are classes."""
+"""That are learned: a query for moments has as many sums of records as there are classes."""
+MOST_COUNTED = 10_000
+"""That are counted, by statistics: the levels of a column of codes (dpcore.evaluation.descriptive.levels)."""
 
 _EITHER = " | "
 """Between the texts of a class, in its name."""
@@ -109,24 +113,42 @@ class Classes(DescribedLabel):
     type: ClassVar[str] = "classes"
     has_type_field: ClassVar[bool] = True
     compared: ClassVar[tuple[tuple[str, ...], ...]] = (("values",),)
-    version: ClassVar[int] = 4
-    versioned_key: ClassVar[str] = "type"
     column: str
     values: tuple[str, ...]
-    """The classes' texts; the code of a class is its place, from 0."""
+    """The classes' texts; the code of a class is its place, from 0. More than MOST_CLASSES are counted only."""
     missing: MissingLabel = "refuse"
     """How a row is handled whose label is empty."""
     unlisted: MissingLabel = "refuse"
     """How one is handled whose label is not among the values."""
+    prefix: int | None = None
+    """How many of the first characters of a cell's text are its value; None: the whole text."""
 
     def __post_init__(self) -> None:
         require_text("label.column", self.column)
         values = require_texts("label.values", self.values)
-        if not 2 <= len(values) <= MOST_CLASSES:
-            raise SchemaFieldError("label.values", f"has {len(values)} classes; list 2 to {MOST_CLASSES}")
+        if not 2 <= len(values) <= MOST_COUNTED:
+            sentence = f"has {len(values)} classes; list 2 to {MOST_CLASSES}, or up to {MOST_COUNTED} to count them"
+            raise SchemaFieldError("label.values", sentence)
+        if self.prefix is not None:
+            check_prefix("label", self.prefix, values)
         settle(self, values=values)
         require_choice("label.missing", self.missing, LABEL_POLICIES)
         require_choice("label.unlisted", self.unlisted, LABEL_POLICIES)
+
+    @property
+    def version(self) -> int:
+        """A later one with a prefix, or with more classes than are learned."""
+        return PREFIX_VERSION if self.prefix is not None or len(self.values) > MOST_CLASSES else 4
+
+    @property
+    def versioned_key(self) -> str:
+        """The field that needs the version."""
+        return "prefix" if self.prefix is not None else "values" if len(self.values) > MOST_CLASSES else "type"
+
+    @cached_property
+    def places(self) -> Mapping[str, int]:
+        """The code of each class."""
+        return {value: place for place, value in enumerate(self.values)}
 
     @property
     def coding(self) -> Coding:
@@ -146,7 +168,7 @@ class Classes(DescribedLabel):
 
     def encode(self, columns: Sequence[Cells], form: Form) -> EncodedLabel:
         """The place of each cell's text among the values."""
-        cells = as_texts(self.column, columns[0])
+        cells = begun_with(as_texts(self.column, columns[0]), self.prefix)
         meaning = {form(text): place for place, text in enumerate(self.values)}
         codes, missing = look_up(cells, meaning), cells.codes < 0
         dropped = codes < 0
@@ -159,7 +181,8 @@ class Classes(DescribedLabel):
                 '"zero-vector", or correct the file'
             )
             raise CellError(int(unlisted.argmax()), self.column, sentence)
-        return EncodedLabel(codes.astype(np.int8), dropped, _tally(self.column, cells, missing, dropped, meaning))
+        tally = _tally(self.column, cells, missing, dropped, meaning)
+        return EncodedLabel(codes.astype(self.coding.dtype), dropped, tally)
 
 
 def _tally(column: str, cells: Texts, missing: Mask, dropped: Mask, meaning: Mapping[str, int]) -> Tally:
@@ -183,6 +206,11 @@ def several_classes(target: Target, what: str) -> Classes:
     """The label, if it is of several classes. Raises SchemaError for another, which `what` does not take."""
     if not isinstance(target, Classes):
         raise _other(target, what, 'a label of several classes (type = "classes")')
+    if target.classes > MOST_CLASSES:
+        raise SchemaError(
+            f"{what} takes up to {MOST_CLASSES} classes, and {target.column!r} has {target.classes}: count them with "
+            "`rado learner levels`, and make the frequent ones the values of a category or of a label"
+        )
     return target
 
 

@@ -32,6 +32,7 @@ from dpcore.records.texts import (
     Form,
     SchemaFieldError,
     require_choice,
+    require_name,
     require_number,
     require_text,
     settle,
@@ -91,9 +92,13 @@ class Number(DescribedLabel):
     """How one is handled whose label is no finite number."""
     out_of_bounds: OutOfBounds = "refuse"
     """What happens to a number beyond the bounds."""
+    unit: str | None = None
+    """What it is measured in, for people and for recode files."""
 
     def __post_init__(self) -> None:
         require_text("label.column", self.column)
+        if self.unit is not None:
+            require_name("label.unit", self.unit)
         lower, upper = require_number("label.lower", self.lower), require_number("label.upper", self.upper)
         if lower >= upper:
             raise SchemaFieldError("label.lower", f"{lower!r} is not below upper = {upper!r}; write lower < upper")
@@ -157,7 +162,8 @@ class Number(DescribedLabel):
         read = as_numbers(self.column, columns[0])
         finite = np.isfinite(read.values) | read.missing
         _refuse_missing(self, read.missing)
-        unreadable = _refused(self, ~finite, self.unreadable, f"is not a finite number; {_UNREADABLE}")
+        sentence = f"is not a finite number in the digits 0 to 9; {_UNREADABLE}"
+        unreadable = _refused(self, ~finite, self.unreadable, sentence)
         filled = np.where(finite & ~read.missing, read.values, self.upper)
         beyond = _beyond(self, filled, self.lower, self.upper)
         dropped = read.missing | unreadable.cells
@@ -262,7 +268,7 @@ class Count(DescribedLabel):
         """The counts, beside the logarithms of exposures if there are any."""
         read = as_numbers(self.column, columns[0])
         whole = read.missing | ((read.values >= 0) & (read.values == np.floor(read.values)) & np.isfinite(read.values))
-        sentence = f"is not a whole number from 0 on, as a count is; make it a number, or {_UNREADABLE}"
+        sentence = f"is not a whole number from 0 on in the digits 0 to 9, as a count is; make it one, or {_UNREADABLE}"
         _refuse_missing(self, read.missing)
         unreadable = _refused(self, ~whole, self.unreadable, sentence)
         counts = np.where(whole & ~read.missing, read.values, 0.0)

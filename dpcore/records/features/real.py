@@ -42,10 +42,14 @@ from dpcore.records.texts import (
     SchemaFieldError,
     require_choice,
     require_impute,
+    require_name,
     require_number,
     settle,
     value_text,
 )
+
+UNIT_VERSION = 5
+"""The first version of schemas with units."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +76,8 @@ class RealFeature(OneGroup):
     impute: float | None = None
     out_of_bounds: OutOfBounds = "refuse"
     unreadable: Unreadable | None = None
+    unit: str | None = None
+    """What it is measured in, for people and for recode files; it changes no coordinate."""
 
     def __post_init__(self) -> None:
         path = begin(self)
@@ -83,12 +89,24 @@ class RealFeature(OneGroup):
         require_choice(f"{path}.missing", self.missing, MISSING_POLICIES)
         require_choice(f"{path}.out_of_bounds", self.out_of_bounds, ("refuse", "clip", "zero-vector"))
         require_unreadable(path, self.unreadable)
+        if self.unit is not None:
+            require_name(f"{path}.unit", self.unit)
         require_impute(f"{path}.impute", self.impute, (self.missing, self.unreadable))
         if self.impute is not None:
             settle(self, impute=require_number(f"{path}.impute", self.impute))
             if not lower <= self.impute <= upper:
                 raise SchemaFieldError(f"{path}.impute", "is outside the bounds; choose a value within them")
         settle(self, lower=lower, upper=upper)
+
+    @property
+    def version(self) -> int:
+        """The first version with a unit, if there is one."""
+        return super().version if self.unit is None else UNIT_VERSION
+
+    @property
+    def versioned_key(self) -> str:
+        """The field that needs a version after the first."""
+        return "unreadable" if self.unit is None else "unit"
 
     @property
     def coordinates(self) -> tuple[str, ...]:
@@ -167,7 +185,7 @@ class RealFeature(OneGroup):
     @property
     def changes(self) -> tuple[tuple[str, Weights], ...]:
         """One unit of the column."""
-        return (("for each unit more", ((self.name, 2.0 / (self.upper - self.lower)),)),)
+        return ((f"for each {self.unit or 'unit'} more", ((self.name, 2.0 / (self.upper - self.lower)),)),)
 
     @property
     def start(self) -> Weights:

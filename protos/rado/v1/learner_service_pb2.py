@@ -27,7 +27,7 @@ from rado.v1 import envelope_pb2 as rado_dot_v1_dot_envelope__pb2
 from rado.v1 import release_pb2 as rado_dot_v1_dot_release__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1drado/v1/learner_service.proto\x12\x07rado.v1\x1a\x18rado/v1/ciphertext.proto\x1a\x16rado/v1/envelope.proto\x1a\x15rado/v1/release.proto\"4\n\x12SubmitQueryRequest\x12\x1e\n\x05query\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\"\'\n\x13SubmitQueryResponse\x12\x10\n\x08query_id\x18\x01 \x01(\x0c\"E\n\x11WatchQueryRequest\x12\x10\n\x08query_id\x18\x01 \x01(\x0c\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\x04\x12\x0e\n\x06wait_s\x18\x03 \x01(\r\"J\n\x12WatchQueryResponse\x12$\n\x06status\x18\x01 \x01(\x0b\x32\x14.rado.v1.QueryStatus\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\x04\"\x14\n\x12ListQueriesRequest\"<\n\x13ListQueriesResponse\x12%\n\x07queries\x18\x01 \x03(\x0b\x32\x14.rado.v1.QueryStatus\"5\n\x12\x43\x61ncelQueryRequest\x12\x1f\n\x06\x63\x61ncel\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x15\n\x13\x43\x61ncelQueryResponse\"3\n\x11RetryQueryRequest\x12\x1e\n\x05retry\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x14\n\x12RetryQueryResponse\"%\n\x11\x46\x65tchTotalRequest\x12\x10\n\x08query_id\x18\x01 \x01(\x0c\"3\n\x12\x46\x65tchTotalResponse\x12\x1d\n\x05total\x18\x01 \x01(\x0b\x32\x0e.rado.v1.Total\"9\n\x16\x46\x65tchTotalChunkRequest\x12\x10\n\x08query_id\x18\x01 \x01(\x0c\x12\r\n\x05index\x18\x02 \x01(\r\"8\n\x17\x46\x65tchTotalChunkResponse\x12\x1d\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x0e.rado.v1.Chunk2\x99\x04\n\x0eLearnerService\x12H\n\x0bSubmitQuery\x12\x1b.rado.v1.SubmitQueryRequest\x1a\x1c.rado.v1.SubmitQueryResponse\x12\x45\n\nWatchQuery\x12\x1a.rado.v1.WatchQueryRequest\x1a\x1b.rado.v1.WatchQueryResponse\x12H\n\x0bListQueries\x12\x1b.rado.v1.ListQueriesRequest\x1a\x1c.rado.v1.ListQueriesResponse\x12H\n\x0b\x43\x61ncelQuery\x12\x1b.rado.v1.CancelQueryRequest\x1a\x1c.rado.v1.CancelQueryResponse\x12\x45\n\nRetryQuery\x12\x1a.rado.v1.RetryQueryRequest\x1a\x1b.rado.v1.RetryQueryResponse\x12\x45\n\nFetchTotal\x12\x1a.rado.v1.FetchTotalRequest\x1a\x1b.rado.v1.FetchTotalResponse\x12T\n\x0f\x46\x65tchTotalChunk\x12\x1f.rado.v1.FetchTotalChunkRequest\x1a .rado.v1.FetchTotalChunkResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1drado/v1/learner_service.proto\x12\x07rado.v1\x1a\x18rado/v1/ciphertext.proto\x1a\x16rado/v1/envelope.proto\x1a\x15rado/v1/release.proto\"4\n\x12SubmitQueryRequest\x12\x1e\n\x05query\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\"\'\n\x13SubmitQueryResponse\x12\x10\n\x08query_id\x18\x01 \x01(\x0c\"X\n\x11WatchQueryRequest\x12\x10\n\x08query_id\x18\x01 \x01(\x0c\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\x04\x12\x0e\n\x06wait_s\x18\x03 \x01(\r\x12\x11\n\tends_only\x18\x04 \x01(\x08\"\x8e\x01\n\x12WatchQueryResponse\x12$\n\x06status\x18\x01 \x01(\x0b\x32\x14.rado.v1.QueryStatus\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\x04\x12\x1d\n\x05total\x18\x03 \x01(\x0b\x32\x0e.rado.v1.Total\x12#\n\x0b\x66irst_chunk\x18\x04 \x01(\x0b\x32\x0e.rado.v1.Chunk\"\x14\n\x12ListQueriesRequest\"<\n\x13ListQueriesResponse\x12%\n\x07queries\x18\x01 \x03(\x0b\x32\x14.rado.v1.QueryStatus\"5\n\x12\x43\x61ncelQueryRequest\x12\x1f\n\x06\x63\x61ncel\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x15\n\x13\x43\x61ncelQueryResponse\"3\n\x11RetryQueryRequest\x12\x1e\n\x05retry\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x14\n\x12RetryQueryResponse\"%\n\x11\x46\x65tchTotalRequest\x12\x10\n\x08query_id\x18\x01 \x01(\x0c\"3\n\x12\x46\x65tchTotalResponse\x12\x1d\n\x05total\x18\x01 \x01(\x0b\x32\x0e.rado.v1.Total\"9\n\x16\x46\x65tchTotalChunkRequest\x12\x10\n\x08query_id\x18\x01 \x01(\x0c\x12\r\n\x05index\x18\x02 \x01(\r\"8\n\x17\x46\x65tchTotalChunkResponse\x12\x1d\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x0e.rado.v1.Chunk2\x99\x04\n\x0eLearnerService\x12H\n\x0bSubmitQuery\x12\x1b.rado.v1.SubmitQueryRequest\x1a\x1c.rado.v1.SubmitQueryResponse\x12\x45\n\nWatchQuery\x12\x1a.rado.v1.WatchQueryRequest\x1a\x1b.rado.v1.WatchQueryResponse\x12H\n\x0bListQueries\x12\x1b.rado.v1.ListQueriesRequest\x1a\x1c.rado.v1.ListQueriesResponse\x12H\n\x0b\x43\x61ncelQuery\x12\x1b.rado.v1.CancelQueryRequest\x1a\x1c.rado.v1.CancelQueryResponse\x12\x45\n\nRetryQuery\x12\x1a.rado.v1.RetryQueryRequest\x1a\x1b.rado.v1.RetryQueryResponse\x12\x45\n\nFetchTotal\x12\x1a.rado.v1.FetchTotalRequest\x1a\x1b.rado.v1.FetchTotalResponse\x12T\n\x0f\x46\x65tchTotalChunk\x12\x1f.rado.v1.FetchTotalChunkRequest\x1a .rado.v1.FetchTotalChunkResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,29 +39,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SUBMITQUERYRESPONSE']._serialized_start=169
   _globals['_SUBMITQUERYRESPONSE']._serialized_end=208
   _globals['_WATCHQUERYREQUEST']._serialized_start=210
-  _globals['_WATCHQUERYREQUEST']._serialized_end=279
-  _globals['_WATCHQUERYRESPONSE']._serialized_start=281
-  _globals['_WATCHQUERYRESPONSE']._serialized_end=355
-  _globals['_LISTQUERIESREQUEST']._serialized_start=357
-  _globals['_LISTQUERIESREQUEST']._serialized_end=377
-  _globals['_LISTQUERIESRESPONSE']._serialized_start=379
-  _globals['_LISTQUERIESRESPONSE']._serialized_end=439
-  _globals['_CANCELQUERYREQUEST']._serialized_start=441
-  _globals['_CANCELQUERYREQUEST']._serialized_end=494
-  _globals['_CANCELQUERYRESPONSE']._serialized_start=496
-  _globals['_CANCELQUERYRESPONSE']._serialized_end=517
-  _globals['_RETRYQUERYREQUEST']._serialized_start=519
-  _globals['_RETRYQUERYREQUEST']._serialized_end=570
-  _globals['_RETRYQUERYRESPONSE']._serialized_start=572
-  _globals['_RETRYQUERYRESPONSE']._serialized_end=592
-  _globals['_FETCHTOTALREQUEST']._serialized_start=594
-  _globals['_FETCHTOTALREQUEST']._serialized_end=631
-  _globals['_FETCHTOTALRESPONSE']._serialized_start=633
-  _globals['_FETCHTOTALRESPONSE']._serialized_end=684
-  _globals['_FETCHTOTALCHUNKREQUEST']._serialized_start=686
-  _globals['_FETCHTOTALCHUNKREQUEST']._serialized_end=743
-  _globals['_FETCHTOTALCHUNKRESPONSE']._serialized_start=745
-  _globals['_FETCHTOTALCHUNKRESPONSE']._serialized_end=801
-  _globals['_LEARNERSERVICE']._serialized_start=804
-  _globals['_LEARNERSERVICE']._serialized_end=1341
+  _globals['_WATCHQUERYREQUEST']._serialized_end=298
+  _globals['_WATCHQUERYRESPONSE']._serialized_start=301
+  _globals['_WATCHQUERYRESPONSE']._serialized_end=443
+  _globals['_LISTQUERIESREQUEST']._serialized_start=445
+  _globals['_LISTQUERIESREQUEST']._serialized_end=465
+  _globals['_LISTQUERIESRESPONSE']._serialized_start=467
+  _globals['_LISTQUERIESRESPONSE']._serialized_end=527
+  _globals['_CANCELQUERYREQUEST']._serialized_start=529
+  _globals['_CANCELQUERYREQUEST']._serialized_end=582
+  _globals['_CANCELQUERYRESPONSE']._serialized_start=584
+  _globals['_CANCELQUERYRESPONSE']._serialized_end=605
+  _globals['_RETRYQUERYREQUEST']._serialized_start=607
+  _globals['_RETRYQUERYREQUEST']._serialized_end=658
+  _globals['_RETRYQUERYRESPONSE']._serialized_start=660
+  _globals['_RETRYQUERYRESPONSE']._serialized_end=680
+  _globals['_FETCHTOTALREQUEST']._serialized_start=682
+  _globals['_FETCHTOTALREQUEST']._serialized_end=719
+  _globals['_FETCHTOTALRESPONSE']._serialized_start=721
+  _globals['_FETCHTOTALRESPONSE']._serialized_end=772
+  _globals['_FETCHTOTALCHUNKREQUEST']._serialized_start=774
+  _globals['_FETCHTOTALCHUNKREQUEST']._serialized_end=831
+  _globals['_FETCHTOTALCHUNKRESPONSE']._serialized_start=833
+  _globals['_FETCHTOTALCHUNKRESPONSE']._serialized_end=889
+  _globals['_LEARNERSERVICE']._serialized_start=892
+  _globals['_LEARNERSERVICE']._serialized_end=1429
 # @@protoc_insertion_point(module_scope)

@@ -69,20 +69,24 @@ class WatchQueryRequest(google.protobuf.message.Message):
     QUERY_ID_FIELD_NUMBER: builtins.int
     CURSOR_FIELD_NUMBER: builtins.int
     WAIT_S_FIELD_NUMBER: builtins.int
+    ENDS_ONLY_FIELD_NUMBER: builtins.int
     query_id: builtins.bytes
     """The query's id."""
     cursor: builtins.int
     """The cursor of the previous response; 0 for the status as it is."""
     wait_s: builtins.int
     """How long to wait where nothing changed, seconds; at most 25 are granted."""
+    ends_only: builtins.bool
+    """Whether only an end is waited for: a total, a failure or a lost attempt. The total then comes with it."""
     def __init__(
         self,
         *,
         query_id: builtins.bytes = ...,
         cursor: builtins.int = ...,
         wait_s: builtins.int = ...,
+        ends_only: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["cursor", b"cursor", "query_id", b"query_id", "wait_s", b"wait_s"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cursor", b"cursor", "ends_only", b"ends_only", "query_id", b"query_id", "wait_s", b"wait_s"]) -> None: ...
 
 Global___WatchQueryRequest: typing_extensions.TypeAlias = WatchQueryRequest
 
@@ -94,20 +98,32 @@ class WatchQueryResponse(google.protobuf.message.Message):
 
     STATUS_FIELD_NUMBER: builtins.int
     CURSOR_FIELD_NUMBER: builtins.int
+    TOTAL_FIELD_NUMBER: builtins.int
+    FIRST_CHUNK_FIELD_NUMBER: builtins.int
     cursor: builtins.int
     """The cursor to pass next."""
     @property
     def status(self) -> rado.v1.release_pb2.QueryStatus:
         """The status."""
 
+    @property
+    def total(self) -> rado.v1.release_pb2.Total:
+        """The total, if the request has ends_only and the query is complete. An older coordinator sends none."""
+
+    @property
+    def first_chunk(self) -> rado.v1.ciphertext_pb2.Chunk:
+        """The first chunk of that total, where both fit into one response."""
+
     def __init__(
         self,
         *,
         status: rado.v1.release_pb2.QueryStatus | None = ...,
         cursor: builtins.int = ...,
+        total: rado.v1.release_pb2.Total | None = ...,
+        first_chunk: rado.v1.ciphertext_pb2.Chunk | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["status", b"status"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cursor", b"cursor", "status", b"status"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["first_chunk", b"first_chunk", "status", b"status", "total", b"total"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cursor", b"cursor", "first_chunk", b"first_chunk", "status", b"status", "total", b"total"]) -> None: ...
 
 Global___WatchQueryResponse: typing_extensions.TypeAlias = WatchQueryResponse
 

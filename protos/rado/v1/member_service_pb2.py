@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from rado.v1 import envelope_pb2 as rado_dot_v1_dot_envelope__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1crado/v1/member_service.proto\x12\x07rado.v1\x1a\x16rado/v1/envelope.proto\"\x14\n\x12\x46\x65tchRosterRequest\"S\n\x13\x46\x65tchRosterResponse\x12\x1f\n\x06roster\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\x12\x1b\n\x13server_time_unix_ms\x18\x02 \x01(\x03\"\x16\n\x14\x46\x65tchFeaturesRequest\"N\n\x15\x46\x65tchFeaturesResponse\x12 \n\x07parties\x18\x01 \x03(\x0b\x32\x0f.rado.v1.Signed\x12\x13\n\x0b\x63oordinator\x18\x02 \x03(\t\"\x17\n\x15\x46\x65tchAdmissionRequest\"+\n\x16\x46\x65tchAdmissionResponse\x12\x11\n\tadmission\x18\x01 \x01(\x0c\x32\xfc\x01\n\rMemberService\x12H\n\x0b\x46\x65tchRoster\x12\x1b.rado.v1.FetchRosterRequest\x1a\x1c.rado.v1.FetchRosterResponse\x12N\n\rFetchFeatures\x12\x1d.rado.v1.FetchFeaturesRequest\x1a\x1e.rado.v1.FetchFeaturesResponse\x12Q\n\x0e\x46\x65tchAdmission\x12\x1e.rado.v1.FetchAdmissionRequest\x1a\x1f.rado.v1.FetchAdmissionResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1crado/v1/member_service.proto\x12\x07rado.v1\x1a\x16rado/v1/envelope.proto\"\x14\n\x12\x46\x65tchRosterRequest\"S\n\x13\x46\x65tchRosterResponse\x12\x1f\n\x06roster\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\x12\x1b\n\x13server_time_unix_ms\x18\x02 \x01(\x03\"\x16\n\x14\x46\x65tchFeaturesRequest\"o\n\x15\x46\x65tchFeaturesResponse\x12 \n\x07parties\x18\x01 \x03(\x0b\x32\x0f.rado.v1.Signed\x12\x13\n\x0b\x63oordinator\x18\x02 \x03(\t\x12\x1f\n\x06roster\x18\x03 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x17\n\x15\x46\x65tchAdmissionRequest\"+\n\x16\x46\x65tchAdmissionResponse\x12\x11\n\tadmission\x18\x01 \x01(\x0c\x32\xfc\x01\n\rMemberService\x12H\n\x0b\x46\x65tchRoster\x12\x1b.rado.v1.FetchRosterRequest\x1a\x1c.rado.v1.FetchRosterResponse\x12N\n\rFetchFeatures\x12\x1d.rado.v1.FetchFeaturesRequest\x1a\x1e.rado.v1.FetchFeaturesResponse\x12Q\n\x0e\x46\x65tchAdmission\x12\x1e.rado.v1.FetchAdmissionRequest\x1a\x1f.rado.v1.FetchAdmissionResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,11 +39,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FETCHFEATURESREQUEST']._serialized_start=172
   _globals['_FETCHFEATURESREQUEST']._serialized_end=194
   _globals['_FETCHFEATURESRESPONSE']._serialized_start=196
-  _globals['_FETCHFEATURESRESPONSE']._serialized_end=274
-  _globals['_FETCHADMISSIONREQUEST']._serialized_start=276
-  _globals['_FETCHADMISSIONREQUEST']._serialized_end=299
-  _globals['_FETCHADMISSIONRESPONSE']._serialized_start=301
-  _globals['_FETCHADMISSIONRESPONSE']._serialized_end=344
-  _globals['_MEMBERSERVICE']._serialized_start=347
-  _globals['_MEMBERSERVICE']._serialized_end=599
+  _globals['_FETCHFEATURESRESPONSE']._serialized_end=307
+  _globals['_FETCHADMISSIONREQUEST']._serialized_start=309
+  _globals['_FETCHADMISSIONREQUEST']._serialized_end=332
+  _globals['_FETCHADMISSIONRESPONSE']._serialized_start=334
+  _globals['_FETCHADMISSIONRESPONSE']._serialized_end=377
+  _globals['_MEMBERSERVICE']._serialized_start=380
+  _globals['_MEMBERSERVICE']._serialized_end=632
 # @@protoc_insertion_point(module_scope)

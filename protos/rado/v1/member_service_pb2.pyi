@@ -76,6 +76,7 @@ class FetchFeaturesResponse(google.protobuf.message.Message):
 
     PARTIES_FIELD_NUMBER: builtins.int
     COORDINATOR_FIELD_NUMBER: builtins.int
+    ROSTER_FIELD_NUMBER: builtins.int
     @property
     def parties(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[rado.v1.envelope_pb2.Signed]:
         """The newest Signed Features of every party that sent one."""
@@ -84,13 +85,19 @@ class FetchFeaturesResponse(google.protobuf.message.Message):
     def coordinator(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """The features of the coordinator itself. It signs nothing; what a query needs of it shows in the query's course."""
 
+    @property
+    def roster(self) -> rado.v1.envelope_pb2.Signed:
+        """The newest roster, as in FetchRosterResponse. An older coordinator sends none."""
+
     def __init__(
         self,
         *,
         parties: collections.abc.Iterable[rado.v1.envelope_pb2.Signed] | None = ...,
         coordinator: collections.abc.Iterable[builtins.str] | None = ...,
+        roster: rado.v1.envelope_pb2.Signed | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["coordinator", b"coordinator", "parties", b"parties"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["roster", b"roster"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["coordinator", b"coordinator", "parties", b"parties", "roster", b"roster"]) -> None: ...
 
 Global___FetchFeaturesResponse: typing_extensions.TypeAlias = FetchFeaturesResponse
 

@@ -350,13 +350,14 @@ Global___SubmitReadyResponse: typing_extensions.TypeAlias = SubmitReadyResponse
 
 @typing.final
 class UploadChunkRequest(google.protobuf.message.Message):
-    """UploadChunkRequest carries one chunk."""
+    """UploadChunkRequest carries one chunk, and the receipt if it is the last."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     QUERY_ID_FIELD_NUMBER: builtins.int
     ATTEMPT_FIELD_NUMBER: builtins.int
     CHUNK_FIELD_NUMBER: builtins.int
+    RECEIPT_FIELD_NUMBER: builtins.int
     query_id: builtins.bytes
     """The query's id."""
     attempt: builtins.int
@@ -365,27 +366,38 @@ class UploadChunkRequest(google.protobuf.message.Message):
     def chunk(self) -> rado.v1.ciphertext_pb2.Chunk:
         """The chunk."""
 
+    @property
+    def receipt(self) -> rado.v1.envelope_pb2.Signed:
+        """With the last chunk, the Signed Receipt: it is taken after the chunk, as SubmitReceipt takes it."""
+
     def __init__(
         self,
         *,
         query_id: builtins.bytes = ...,
         attempt: builtins.int = ...,
         chunk: rado.v1.ciphertext_pb2.Chunk | None = ...,
+        receipt: rado.v1.envelope_pb2.Signed | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["chunk", b"chunk"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "chunk", b"chunk", "query_id", b"query_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["chunk", b"chunk", "receipt", b"receipt"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "chunk", b"chunk", "query_id", b"query_id", "receipt", b"receipt"]) -> None: ...
 
 Global___UploadChunkRequest: typing_extensions.TypeAlias = UploadChunkRequest
 
 @typing.final
 class UploadChunkResponse(google.protobuf.message.Message):
-    """UploadChunkResponse is empty."""
+    """UploadChunkResponse says what was taken."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    RECEIPT_TAKEN_FIELD_NUMBER: builtins.int
+    receipt_taken: builtins.bool
+    """Whether the request had a receipt and it was taken. An older coordinator takes none."""
     def __init__(
         self,
+        *,
+        receipt_taken: builtins.bool = ...,
     ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["receipt_taken", b"receipt_taken"]) -> None: ...
 
 Global___UploadChunkResponse: typing_extensions.TypeAlias = UploadChunkResponse
 

@@ -40,6 +40,36 @@ SPLIT_LOCAL: Split.ValueType  # 1
 """Each party draws for itself."""
 Global___Split: typing_extensions.TypeAlias = Split
 
+class _ErrorSort:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _ErrorSortEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_ErrorSort.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    ERROR_SORT_UNSPECIFIED: _ErrorSort.ValueType  # 0
+    ERROR_SORT_OVER: _ErrorSort.ValueType  # 1
+    """How far the label is above the predicted place: max(0, t - p) / reach, at most 1."""
+    ERROR_SORT_UNDER: _ErrorSort.ValueType  # 2
+    """How far it is below: max(0, p - t) / reach, at most 1."""
+    ERROR_SORT_SQUARE: _ErrorSort.ValueType  # 3
+    """min(1, (t - p)^2 / reach^2)."""
+    ERROR_SORT_BEYOND: _ErrorSort.ValueType  # 4
+    """Whether |t - p| > reach."""
+
+class ErrorSort(_ErrorSort, metaclass=_ErrorSortEnumTypeWrapper):
+    """ErrorSort is what of an error is asked about."""
+
+ERROR_SORT_UNSPECIFIED: ErrorSort.ValueType  # 0
+ERROR_SORT_OVER: ErrorSort.ValueType  # 1
+"""How far the label is above the predicted place: max(0, t - p) / reach, at most 1."""
+ERROR_SORT_UNDER: ErrorSort.ValueType  # 2
+"""How far it is below: max(0, p - t) / reach, at most 1."""
+ERROR_SORT_SQUARE: ErrorSort.ValueType  # 3
+"""min(1, (t - p)^2 / reach^2)."""
+ERROR_SORT_BEYOND: ErrorSort.ValueType  # 4
+"""Whether |t - p| > reach."""
+Global___ErrorSort: typing_extensions.TypeAlias = ErrorSort
+
 class _Loss:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -678,6 +708,43 @@ class CountDeviance(google.protobuf.message.Message):
 Global___CountDeviance: typing_extensions.TypeAlias = CountDeviance
 
 @typing.final
+class LabelError(google.protobuf.message.Message):
+    """LabelError is how far the place t of a label that is a number or a count, from -1 to 1, is from a predicted place
+    p = 2 * min(1, max(0, form / scale)) - 1.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FORM_FIELD_NUMBER: builtins.int
+    SCALE_FIELD_NUMBER: builtins.int
+    REACH_FIELD_NUMBER: builtins.int
+    SORT_FIELD_NUMBER: builtins.int
+    scale: builtins.int
+    """From 1 to 2^32 - 1."""
+    sort: Global___ErrorSort.ValueType
+    """What is asked about it."""
+    @property
+    def form(self) -> Global___AffineForm:
+        """The predicted place, before it is clipped."""
+
+    @property
+    def reach(self) -> Global___Rational:
+        """Above 0, at most 2."""
+
+    def __init__(
+        self,
+        *,
+        form: Global___AffineForm | None = ...,
+        scale: builtins.int = ...,
+        reach: Global___Rational | None = ...,
+        sort: Global___ErrorSort.ValueType = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["form", b"form", "reach", b"reach"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["form", b"form", "reach", b"reach", "scale", b"scale", "sort", b"sort"]) -> None: ...
+
+Global___LabelError: typing_extensions.TypeAlias = LabelError
+
+@typing.final
 class Operands(google.protobuf.message.Message):
     """Operands are places of nodes in the query's table, in the order given."""
 
@@ -723,6 +790,7 @@ class PredicateNode(google.protobuf.message.Message):
     COUNT_DEVIANCE_FIELD_NUMBER: builtins.int
     COUNT_SHARE_FIELD_NUMBER: builtins.int
     LABEL_SQUARE_FIELD_NUMBER: builtins.int
+    LABEL_ERROR_FIELD_NUMBER: builtins.int
     constant: builtins.bool
     """1 or 0, whatever the record."""
     label_is_positive: builtins.bool
@@ -793,6 +861,10 @@ class PredicateNode(google.protobuf.message.Message):
     def label_square(self) -> Global___LabelSquare:
         """The square of the coordinate of a label that is a number or a count."""
 
+    @property
+    def label_error(self) -> Global___LabelError:
+        """How far a label that is a number or a count is from a predicted place."""
+
     def __init__(
         self,
         *,
@@ -816,10 +888,11 @@ class PredicateNode(google.protobuf.message.Message):
         count_deviance: Global___CountDeviance | None = ...,
         count_share: Global___CountShare | None = ...,
         label_square: Global___LabelSquare | None = ...,
+        label_error: Global___LabelError | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["above", b"above", "all_of", b"all_of", "any_of", b"any_of", "at_least", b"at_least", "clipped", b"clipped", "complement", b"complement", "constant", b"constant", "count_deviance", b"count_deviance", "count_gain", b"count_gain", "count_share", b"count_share", "equals", b"equals", "flag", b"flag", "label_above", b"label_above", "label_at_least", b"label_at_least", "label_class", b"label_class", "label_exposure", b"label_exposure", "label_is_positive", b"label_is_positive", "label_share", b"label_share", "label_square", b"label_square", "node", b"node", "non_negative", b"non_negative"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["above", b"above", "all_of", b"all_of", "any_of", b"any_of", "at_least", b"at_least", "clipped", b"clipped", "complement", b"complement", "constant", b"constant", "count_deviance", b"count_deviance", "count_gain", b"count_gain", "count_share", b"count_share", "equals", b"equals", "flag", b"flag", "label_above", b"label_above", "label_at_least", b"label_at_least", "label_class", b"label_class", "label_exposure", b"label_exposure", "label_is_positive", b"label_is_positive", "label_share", b"label_share", "label_square", b"label_square", "node", b"node", "non_negative", b"non_negative"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["node", b"node"]) -> typing.Literal["constant", "label_is_positive", "flag", "equals", "at_least", "above", "non_negative", "clipped", "complement", "all_of", "any_of", "label_class", "label_at_least", "label_above", "label_share", "label_exposure", "count_gain", "count_deviance", "count_share", "label_square"] | None: ...
+    def HasField(self, field_name: typing.Literal["above", b"above", "all_of", b"all_of", "any_of", b"any_of", "at_least", b"at_least", "clipped", b"clipped", "complement", b"complement", "constant", b"constant", "count_deviance", b"count_deviance", "count_gain", b"count_gain", "count_share", b"count_share", "equals", b"equals", "flag", b"flag", "label_above", b"label_above", "label_at_least", b"label_at_least", "label_class", b"label_class", "label_error", b"label_error", "label_exposure", b"label_exposure", "label_is_positive", b"label_is_positive", "label_share", b"label_share", "label_square", b"label_square", "node", b"node", "non_negative", b"non_negative"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["above", b"above", "all_of", b"all_of", "any_of", b"any_of", "at_least", b"at_least", "clipped", b"clipped", "complement", b"complement", "constant", b"constant", "count_deviance", b"count_deviance", "count_gain", b"count_gain", "count_share", b"count_share", "equals", b"equals", "flag", b"flag", "label_above", b"label_above", "label_at_least", b"label_at_least", "label_class", b"label_class", "label_error", b"label_error", "label_exposure", b"label_exposure", "label_is_positive", b"label_is_positive", "label_share", b"label_share", "label_square", b"label_square", "node", b"node", "non_negative", b"non_negative"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["node", b"node"]) -> typing.Literal["constant", "label_is_positive", "flag", "equals", "at_least", "above", "non_negative", "clipped", "complement", "all_of", "any_of", "label_class", "label_at_least", "label_above", "label_share", "label_exposure", "count_gain", "count_deviance", "count_share", "label_square", "label_error"] | None: ...
 
 Global___PredicateNode: typing_extensions.TypeAlias = PredicateNode
 
@@ -1267,6 +1340,7 @@ class Query(google.protobuf.message.Message):
     EPOCH_FIELD_NUMBER: builtins.int
     NOISE_OF_COHORT_FIELD_NUMBER: builtins.int
     PERSONS_FIELD_NUMBER: builtins.int
+    MASK_NEIGHBOURS_FIELD_NUMBER: builtins.int
     federation: builtins.str
     """The federation's name."""
     learner: builtins.str
@@ -1314,6 +1388,10 @@ class Query(google.protobuf.message.Message):
     noise_of_cohort: builtins.bool
     """Whether the noise is that of the cohort that answers: a share is first for max_parties, and a party adds a top-up
     once it has verified a smaller cohort. Otherwise every share is for cohort_min. With the feature "cohort-noise".
+    """
+    mask_neighbours: builtins.int
+    """With how many others each member of the cohort shares masks, an even number from 20 on; 0 for all others. With the
+    feature "mask-graph".
     """
     @property
     def rados(self) -> Global___RadosQuery:
@@ -1402,9 +1480,10 @@ class Query(google.protobuf.message.Message):
         epoch: builtins.str | None = ...,
         noise_of_cohort: builtins.bool = ...,
         persons: Global___Persons | None = ...,
+        mask_neighbours: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_epoch", b"_epoch", "binding", b"binding", "delta", b"delta", "encoding", b"encoding", "epoch", b"epoch", "feature_map", b"feature_map", "gradient", b"gradient", "held_back", b"held_back", "kind", b"kind", "moments", b"moments", "paillier_key", b"paillier_key", "persons", b"persons", "rados", b"rados", "statistic", b"statistic"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_epoch", b"_epoch", "answer_within_s", b"answer_within_s", "binding", b"binding", "cohort_min", b"cohort_min", "created_at_unix_s", b"created_at_unix_s", "delta", b"delta", "encoding", b"encoding", "epoch", b"epoch", "feature_map", b"feature_map", "features", b"features", "federation", b"federation", "gradient", b"gradient", "held_back", b"held_back", "honest_parties", b"honest_parties", "kind", b"kind", "learner", b"learner", "max_attempts", b"max_attempts", "max_parties", b"max_parties", "max_rows", b"max_rows", "moments", b"moments", "noise_of_cohort", b"noise_of_cohort", "nonce", b"nonce", "not_after_unix_s", b"not_after_unix_s", "paillier_key", b"paillier_key", "persons", b"persons", "prepare_within_s", b"prepare_within_s", "purpose", b"purpose", "quorum_wait_s", b"quorum_wait_s", "rados", b"rados", "roster_version", b"roster_version", "schema", b"schema", "schema_digest", b"schema_digest", "statistic", b"statistic", "upload_within_s", b"upload_within_s"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_epoch", b"_epoch", "answer_within_s", b"answer_within_s", "binding", b"binding", "cohort_min", b"cohort_min", "created_at_unix_s", b"created_at_unix_s", "delta", b"delta", "encoding", b"encoding", "epoch", b"epoch", "feature_map", b"feature_map", "features", b"features", "federation", b"federation", "gradient", b"gradient", "held_back", b"held_back", "honest_parties", b"honest_parties", "kind", b"kind", "learner", b"learner", "mask_neighbours", b"mask_neighbours", "max_attempts", b"max_attempts", "max_parties", b"max_parties", "max_rows", b"max_rows", "moments", b"moments", "noise_of_cohort", b"noise_of_cohort", "nonce", b"nonce", "not_after_unix_s", b"not_after_unix_s", "paillier_key", b"paillier_key", "persons", b"persons", "prepare_within_s", b"prepare_within_s", "purpose", b"purpose", "quorum_wait_s", b"quorum_wait_s", "rados", b"rados", "roster_version", b"roster_version", "schema", b"schema", "schema_digest", b"schema_digest", "statistic", b"statistic", "upload_within_s", b"upload_within_s"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_epoch", b"_epoch"]) -> typing.Literal["epoch"] | None: ...
     @typing.overload

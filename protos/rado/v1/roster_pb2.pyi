@@ -138,6 +138,8 @@ class Features(google.protobuf.message.Message):
     FEATURES_FIELD_NUMBER: builtins.int
     VERSION_FIELD_NUMBER: builtins.int
     SIGNED_AT_UNIX_S_FIELD_NUMBER: builtins.int
+    SCHEMAS_FIELD_NUMBER: builtins.int
+    COLUMNS_FIELD_NUMBER: builtins.int
     federation: builtins.str
     """The federation's name."""
     party: builtins.str
@@ -150,6 +152,16 @@ class Features(google.protobuf.message.Message):
     def features(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """The names of features, ascending, each once: 1 to 63 of a-z, 0-9 and "-"."""
 
+    @property
+    def schemas(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.bytes]:
+        """Digests of the schemas that the node answers about, 32 bytes each, ascending: one for each label, with the weight if
+        there is one and without. Empty if it states none.
+        """
+
+    @property
+    def columns(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.bytes]:
+        """Digests of what these schemas have beside their labels, likewise."""
+
     def __init__(
         self,
         *,
@@ -158,7 +170,9 @@ class Features(google.protobuf.message.Message):
         features: collections.abc.Iterable[builtins.str] | None = ...,
         version: builtins.str = ...,
         signed_at_unix_s: builtins.int = ...,
+        schemas: collections.abc.Iterable[builtins.bytes] | None = ...,
+        columns: collections.abc.Iterable[builtins.bytes] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["features", b"features", "federation", b"federation", "party", b"party", "signed_at_unix_s", b"signed_at_unix_s", "version", b"version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["columns", b"columns", "features", b"features", "federation", b"federation", "party", b"party", "schemas", b"schemas", "signed_at_unix_s", b"signed_at_unix_s", "version", b"version"]) -> None: ...
 
 Global___Features: typing_extensions.TypeAlias = Features

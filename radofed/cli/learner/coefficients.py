@@ -26,6 +26,12 @@ def coefficients(
         Adjust,
         typer.Option(help="Adjust p-values for their number: against any false one, or a share of false ones."),
     ] = Adjust.none,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            help="Of several classes: the one that others are compared with.", show_default="the one that is known best"
+        ),
+    ] = None,
     release: Annotated[
         list[Path] | None,
         typer.Option(help="The release of moments that a model of moments-discriminant was trained on."),
@@ -51,6 +57,8 @@ def coefficients(
             "the model has curves and not one coefficient for each column: draw its shapes with rado learner picture"
         )
     releases = tuple(Release.load(each) for each in release or ())
-    tables = coefficient_tables(loaded, releases, named_options(option or ()), adjustment=adjust.value)
+    tables = coefficient_tables(
+        loaded, releases, named_options(option or ()), adjustment=adjust.value, reference=reference
+    )
     lines = [line for table in tables for line in (*table.lines(), "")]
     return Result({"coefficients": [table.to_dict() for table in tables]}, in_lines(lines[:-1]))

@@ -218,10 +218,11 @@ def _edges(texts: tuple[str, ...]) -> dict[str, "list[Limit]"]:
 
 def _levels(text: str) -> list[float]:
     from dpcore.errors import ConfigurationError
+    from radobase.options import decimal_number
 
     try:
-        levels = [float(level) for level in text.split(",")]
-    except ValueError as error:
+        levels = [decimal_number(level.strip()) for level in text.split(",")]
+    except ConfigurationError as error:
         raise ConfigurationError(f"--levels {text!r}: write numbers such as {_LEVELS}") from error
     for level in levels:
         if not 0.0 < level < 1.0:

@@ -1,4 +1,4 @@
-"""`rado learner describe|crosstab|compare|correlate|survival`: statistics of the parties' rows, each by one release."""
+"""`rado learner describe|crosstab|compare|correlate|survival|levels`: statistics of rows, each by one release."""
 
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from radofed.inquiry_options import (
     CrosstabOptions,
     DescribeOptions,
     InquiryOptions,
+    LevelsOptions,
     SurvivalOptions,
 )
 
@@ -60,6 +61,19 @@ def survival(output: Output, options: SurvivalOptions) -> Result:
     the noise.
     """
     return _answered(output, options)
+
+
+def levels(output: Output, options: LevelsOptions) -> Result:
+    """Find the frequent levels of a column of codes, among the candidates that the schema lists.
+
+    Asks one histogram: how many rows have each candidate. Prints the levels whose counts are above the noise, with
+    intervals, and the piece of a schema with these levels. A candidate costs nothing. --plan says from how many rows on
+    a level is found.
+    """
+    found = _answered(output, options)
+    if options.output is not None and (piece := found.data.get("schema")):
+        options.output.write_text(f"{piece}\n", encoding="utf-8")
+    return found
 
 
 def correlate(output: Output, options: CorrelateOptions) -> Result:

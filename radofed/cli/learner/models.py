@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpcore.declared import Option, first_changed
-from dpcore.evaluation.options import EvaluationOptions
 from dpcore.numbers.rationals import upper
 from radobase.options import named_options
 from radobase.printing import amount, columns, in_lines, json_text
@@ -18,14 +17,13 @@ from radofed.cli.learner.event_times import predicted_times, ratio_lines
 from radofed.cli.learner.prediction_files import scores_csv, values_csv
 from radofed.cli.learner.sessions import ASKING, asked_federation, asked_source, question_result, split_of
 from radofed.cli.output import Output, Result
+from radofed.evaluation_options import EvaluateOptions, check_evaluated, evaluation_questions, held_back_of
 from wire.request_fields import (
     ADAPTIVE,
     CONFIDENCE,
-    DELTA_OR_ZERO,
     LABEL,
     LOCAL,
     NOISE_RATE,
-    SPLIT_ADAPTIVE,
     AskOptions,
     TrainOptions,
 )
@@ -33,27 +31,7 @@ from wire.request_fields import (
 if TYPE_CHECKING:
     from dpcore.evaluation.class_evaluation import ClassEvaluation
     from dpcore.evaluation.evaluation import Evaluation
-    from learner.federation import BudgetedOracle, Federation
     from learner.model import Model, Predictions
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(EvaluationOptions, AskOptions):
-    """The options of `rado learner evaluate`."""
-
-    model: Annotated[Path, Option("A model that train wrote.", argument=True)]
-    delta: Annotated[Fraction, DELTA_OR_ZERO] = Fraction(0)
-    adaptive: Annotated[int | None, SPLIT_ADAPTIVE] = None
-    calibrated: Annotated[
-        Path | None, Option("Write the model with probabilities, calibrated on this evaluation, to this new file.")
-    ] = None
-    at_threshold: Annotated[
-        Path | None,
-        Option(
-            "With --cost: write the model that decides at the threshold of the least cost to this new file; with "
-            "--calibrated also with its probabilities."
-        ),
-    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,16 +179,16 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
     trained, after earlier evaluations on the same rows.
 
     Of several classes it asks one batch, the rows of each class by predicted class, and prints what is right of each
-    class's rows and predictions. --calibrated then gives each predicted class the probabilities of all classes.
-    Of a number it asks for moments, at a --delta, and prints R^2.
+    class's rows and predictions. --calibrated then gives each predicted class the probabilities of all classes. With
+    --cost it also counts with shifted scores, and prints which shifts cost least.
+
+    Of a number it asks three batches, and prints R^2, the mean absolute and squared error and the bias in the label's
+    units, and observed beside predicted values.
 
     Of a count it asks three batches, and prints the explained deviance, and observed beside predicted rates. Of a time
     to an event it asks two, and prints concordance and the Brier score at each end of an interval.
     """
     from dpcore.errors import ConfigurationError
-    from dpcore.evaluation.evaluation import Evaluation
-    from dpcore.records.held_back import HeldBack, Part
-    from learner.learning import asks_moments
     from learner.model import Model
 
     if options.at_threshold is not None and options.cost is None:
@@ -220,24 +198,16 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
         check_new(new)
         check_directory(new)
     loaded = Model.load(options.model)
-    _check_evaluated(loaded, options)
-    held_back = None if loaded.held_back is None else HeldBack(loaded.held_back, Part.HELD_BACK)
-    if options.adaptive is not None and held_back is None:
-        raise ConfigurationError(
-            "the model was trained without --hold-back: nothing is claimed about new rows, and what is claimed about "
-            "these rows holds for any model, so leave --adaptive out"
-        )
-    with asked_federation(output, options, loaded.schema, held_back) as federation:
+    check_evaluated(loaded, options)
+    with asked_federation(output, options, loaded.schema, held_back_of(loaded)) as federation:
         oracle = federation.within(*options.budget("evaluate"), split_of(options.adaptive))
         if options.would_accept:
-            return _evaluation_questions(loaded, federation, oracle, options)
-        if asks_moments(loaded):
-            return _evaluated_numbers(options.model, loaded, oracle)
+            asked, unknown = evaluation_questions(loaded, federation, oracle, options)
+            return question_result(asked, note=unknown)
         found = loaded.scoring.evaluate(loaded, oracle, options)
     statement = oracle.statement()
     data = {"model": options.model, "model_digest": loaded.digest, **found.to_dict(), "privacy": statement.to_dict()}
-    table = columns(*found.table(), right=range(4)) if isinstance(found, Evaluation) else []
-    lines = [*found.sentences(), *table, *statement.short_sentences()]
+    lines = [*found.sentences(), *_table_of(found), *statement.short_sentences()]
     if calibrated is not None:
         lines.append(_save_calibrated(output, loaded, found, calibrated, data))
     if options.at_threshold is not None:
@@ -245,62 +215,12 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
     return Result(data, in_lines(lines))
 
 
-def _check_evaluated(model: "Model", options: EvaluateOptions) -> None:
-    """Raise ConfigurationError if the model cannot be measured so."""
-    from dpcore.errors import ConfigurationError
-    from learner.learning import asks_moments
-
-    if options.calibrated is not None and not model.scoring.has_classes:
-        label = model.schema.label
-        raise ConfigurationError(f"{label.column!r} is {label.words}, without probabilities: leave --calibrated out")
-    model.scoring.check_evaluation(options)
-    if not asks_moments(model):
-        return
-    if options.adaptive is not None:
-        raise ConfigurationError("an evaluation of numbers is one query for moments of all rows: leave --adaptive out")
-    if options.would_accept:
-        raise ConfigurationError(
-            "an evaluation of numbers is one query for moments: ask `rado learner query --would-accept` about that"
-        )
-    if options.delta == 0:
-        raise ConfigurationError(
-            "an evaluation of numbers is a query for moments, with Gaussian noise: give a --delta, such as 1e-6"
-        )
-
-
-def _evaluated_numbers(file: Path, model: "Model", oracle: "BudgetedOracle") -> Result:
-    """R^2 and the squared error of a model of numbers."""
-    from dpcore.evaluation.measured_evaluation import evaluate_numbers
-
-    found = evaluate_numbers(model.theta, oracle, model.feature_map)
-    statement = oracle.statement()
-    data = {"model": file, "model_digest": model.digest, **found.to_dict(), "privacy": statement.to_dict()}
-    lines, weight = found.sentences(), model.schema.weight
-    if weight is not None:
-        lines.append(
-            f"Rows count by the weight {weight.column!r}: {amount(found.rows, 'row')} of the largest weight count as "
-            "much as all rows do."
-        )
-    return Result(data, in_lines([*lines, *statement.short_sentences()]))
-
-
-def _evaluation_questions(
-    model: "Model", federation: "Federation", oracle: "BudgetedOracle", options: EvaluationOptions
-) -> Result:
-    """Ask whether parties would accept each batch of an evaluation."""
-    from learner.questions import Batch, ask_about
-
-    batches = model.scoring.batches(model, options)
-    part = "" if federation.held_back is None else f", about {federation.held_back.words()}"
-    named = []
-    for number, batch in enumerate(batches, 1):
-        which = f"batch {number} of {len(batches)}: " if len(batches) > 1 else ""
-        named.append(Batch(batch.predicates, batch.part, f"{which}{batch.what}{part}"))
-    found = ask_about(federation, oracle.epsilon, oracle.delta, named, model.feature_map, oracle.adaptive)
-    if all(batch.is_exact for batch in batches):
-        return question_result(found)
-    unknown = "the edges of batch 2 are known once batch 1 is answered; even steps of probability stood for them"
-    return question_result(found, note=unknown)
+def _table_of(found: Any) -> list[str]:
+    """What is decided at each threshold, or observed in each bin of predictions, of evaluations that have it."""
+    if not hasattr(found, "table"):
+        return []
+    header, rows = found.table()
+    return columns(header, rows, right=range(4))
 
 
 def _save_calibrated(
@@ -329,11 +249,9 @@ def _save_at_threshold(
 ) -> str:
     """Save the model that decides at the threshold, and say so; what was paid for is printed if there is none."""
     from dpcore.errors import ModelError
-    from dpcore.evaluation.evaluation import Evaluation
 
     to = options.at_threshold
     assert to is not None, "a file is given"
-    assert isinstance(found, Evaluation), "a cost is of one score"
     assert found.least_cost is not None, "a cost is given"
     data["at_threshold"] = None
     try:
@@ -347,7 +265,7 @@ def _save_at_threshold(
         output.note(f"w{warning[1:]}")
     better.save(to)
     data["at_threshold"] = to
-    return f"{to}: the model that calls rows positive above {found.least_cost.threshold:.4g}"
+    return f"{to}: the model that decides so"
 
 
 def statistic(output: Output, options: StatisticOptions) -> Result:

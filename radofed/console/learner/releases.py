@@ -14,7 +14,6 @@ from learner.federation import estimates_of
 from learner.hazard_models import ranked_ratios
 from learner.history import RELEASE_NAME_DIGITS
 from learner.inquiries import inquiry_file, read_again
-from learner.learning import asks_moments
 from learner.model import Model, content_of
 from learner.release import Release
 from learner.report import page
@@ -139,11 +138,11 @@ class Releases:
         path = self._model_file(visit.path["model"])
         model = Model.load(path)
         made = page.picture_page(model, path.name, usual(every_shapes(model)), __version__)
-        return _kept(visit, made, f"models/{path.stem}/shapes", f"shapes-{path.stem}.html")
+        return kept(visit, made, f"models/{path.stem}/shapes", f"shapes-{path.stem}.html")
 
     def _report(self, visit: Visit, subject: Path, address: str) -> Answer:
         made = document(gather(Sources(subject, config=self._config), time.time(), __version__))
-        return _kept(visit, made, address, f"report-{subject.stem}.html")
+        return kept(visit, made, address, f"report-{subject.stem}.html")
 
     def _shown(self, name: str, entered: dict[str, str], fault: str = "") -> Answer:
         directory = self._release_directory(name)
@@ -194,7 +193,7 @@ class Releases:
         return path
 
 
-def _kept(visit: Visit, made: Document, address: str, name: str) -> Answer:
+def kept(visit: Visit, made: Document, address: str, name: str) -> Answer:
     """A page of the console that can be saved; query: `saved` for it as a file."""
     if visit.query.get("saved"):
         return File(name, made.saved().encode(), "text/html")
@@ -230,11 +229,9 @@ def _weights_of(model: Model) -> list[tuple[str, str, list[tuple[str, float]]]]:
 
 def _commands_of(model: Model, path: Path, config: Path) -> str:
     """The commands that use a model and measure it."""
-    # An evaluation of a number asks for moments, whose noise has a delta.
-    delta = ["--delta", "1e-6"] if asks_moments(model) else []
     found = (
         ["predict", str(path), "new.csv", "--output", "scores.csv" if model.scoring.has_classes else "predicted.csv"],
-        ["evaluate", str(path), "--config", str(config), "--epsilon", "1", *delta],
+        ["evaluate", str(path), "--config", str(config), "--epsilon", "1"],
     )
     return "\n".join(shlex.join(["rado", "learner", *words]) for words in found)
 

@@ -10,35 +10,28 @@ import re
 import secrets
 import shlex
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Self, TypeGuard
+from typing import Any, ClassVar, Self, TypeGuard
 
 from dpcore.declared import number_text
 from dpcore.errors import ConfigurationError
 from dpcore.records.schema import Schema
-from learner.composition import Unanswered
 from learner.config import LearnerConfig
-from learner.federation import Federation, RoundEndedError, RoundLostError
-from learner.history import AskedBeforeError
-from learner.journal import SessionSource, query_ids_of
-from learner.planning import Plan
-from learner.progress import advice, party_words, progress_sentence
-from learner.release import Release
-from learner.requests import Request
+from learner.federation import Federation
+from learner.journal import SessionSource
 from learner.session import Session
 from learner.training import AskedTraining, warning_of
-from radobase.failure import Failure
 from radobase.reading import FileKind, parse_json, read_text, with_remedy
 from radobase.schema_files import load_schema
 from radobase.writing import create_durably, write_durably
 from radofed.console.learner.queries import TRAIN, Following
+from radofed.console.learner.runs import Run, Runs, Stoppable
 from radofed.console.pages import Answer, Goto, Shown, Visit
 from radofed.planning.asked_queries import ask_whole
 from wire.request_fields import USUAL_DELTA, TrainOptions
 from wire.roster import Member
-from wire.status import QueryStatus
 
 # The file of a training: what it was started with, so that a later console can go on with it.
 
@@ -84,10 +77,6 @@ _SUFFIX = ".training"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,80}")
 
 
-class _StoppedError(Exception):
-    """A person stopped a training before its next query."""
-
-
 @dataclass
 class PreparedTraining:
     """A training that may be started."""
@@ -107,73 +96,17 @@ class PreparedTraining:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-@dataclass
-class Run:
-    """What is known of a training that runs, or ran, in this console."""
-
-    answers: int = 0
-    status: QueryStatus | None = None
-    note: str = ""
-    fault: str = ""
-    """Why it ended without a model."""
-    may_ask_again: bool = False
-    """Whether a round's query ended without a total."""
-    may_reuse: bool = False
-    """Whether a question was asked before and has an answer, or may get one."""
-    stops: bool = False
-    runs: bool = True
-
-    def see(self, status: QueryStatus) -> None:
-        """Take the status of the query in that is followed."""
-        self.status = status
-
-    def take(self, note: str) -> None:
-        """Take a sentence about the progress in."""
-        self.note = note
-
-
-class _Stoppable:
-    """A `learner.federation.AnswerSource` that counts answers, and asks nothing more once the run stops."""
-
-    def __init__(self, source: SessionSource, run: Run) -> None:
-        self._source, self._run = source, run
-
-    @property
-    def rows(self) -> int:
-        return self._source.rows
-
-    @property
-    def persons(self) -> int:
-        return self._source.persons
-
-    @property
-    def earlier(self) -> Sequence[Release]:
-        return self._source.earlier
-
-    @property
-    def unanswered(self) -> Sequence[Unanswered]:
-        return self._source.unanswered
-
-    def plan(self, request: Request) -> Plan:
-        return self._source.plan(request)
-
-    def answer(self, plan: Plan) -> Release:
-        if self._run.stops:
-            raise _StoppedError
-        answer = self._source.answer(plan)
-        self._run.answers += 1
-        return answer
-
-
-class Trainings:
+class Trainings(Runs):
     """The trainings of one learner. Their files are in the directory of its models."""
 
+    place: ClassVar[str] = "trainings"
+    noun: ClassVar[str] = "training"
+
     def __init__(self, file: Path, config: LearnerConfig, following: Following) -> None:
-        self._file, self._config, self._following = file, config, following
+        super().__init__(config, following)
+        self._file = file
         self._models = config.releases_directory.with_name("models")
         self._prepared: dict[str, PreparedTraining] = {}
-        self._runs: dict[str, Run] = {}
-        self._lock = threading.Lock()
 
     def options(self, estimator: str, values: Mapping[str, str]) -> tuple[dict[str, str], TrainOptions]:
         """The options of the command among a form's values: their texts, and as the command reads them.
@@ -229,78 +162,17 @@ class Trainings:
         prepared.answers = [*said, *filter(None, [warning])]
         return Goto(f"training/{visit.path['plan']}")
 
-    def training(self, visit: Visit, template: str = "learner/training.html") -> Answer:
-        """A training while it runs, and afterwards. query: seen, the state that the page shows."""
-        name = visit.path["training"]
-        kept = self._read(name)
-        run = self._runs.get(name)
-        runs, status = self._is_running(name), None if run is None else run.status
-        done = self._model(name).exists()
-        asked = [query_id.hex() for query_id in query_ids_of(self._journal(name))]
-        state = "done" if done else "runs" if runs else "stopped"
-        values = {
-            "name": name,
-            "estimator": kept.estimator,
-            "run": run,
-            "state": state,
-            "asked": asked,
-            "budget": (kept.given.get("epsilon"), kept.given.get("delta", number_text(USUAL_DELTA))),
-            "status": status,
-            "sentence": "" if status is None else progress_sentence(status),
-            "advice": "" if status is None else advice(status),
-            "parties": [] if status is None else [(each.party, party_words(each, status)) for each in status.parties],
-            "command": self._command(name, kept),
-            # When this changes, a screen reader hears it.
-            "phase": f"{state} {len(asked)} {'' if status is None else status.phase.word}",
-            "seen": visit.query.get("seen"),
-        }
-        return Shown(template, f"Training {name}", values)
-
-    def now(self, visit: Visit) -> Answer:
-        """What changes of the page of a training."""
-        return self.training(visit, "learner/training_now.html")
-
-    def stop(self, visit: Visit) -> Answer:
-        """Ask nothing more. The query that runs goes on, and its answer is kept."""
-        name = visit.path["training"]
-        if (run := self._runs.get(name)) is not None:
-            run.stops = True
-        return Goto(f"trainings/{name}")
-
-    def go_on(self, visit: Visit) -> Answer:
-        """As the same command again, with its journal."""
-        return self._again(visit, asks_again=False)
-
-    def ask_again(self, visit: Visit) -> Answer:
-        """As the same command with `--ask-again`."""
-        return self._again(visit, asks_again=True)
-
-    def reuse(self, visit: Visit) -> Answer:
-        """As the same command with `--reuse`."""
-        return self._again(visit, asks_again=False, reuses=True)
-
-    def _again(self, visit: Visit, *, asks_again: bool, reuses: bool = False) -> Answer:
-        name = visit.path["training"]
-        self._read(name)
-        if not self._model(name).exists():
-            self._begin(name, asks_again=asks_again, reuses=reuses)
-        return Goto(f"trainings/{name}")
-
     def unfinished(self) -> list[tuple[str, bool]]:
         """The names of trainings without a model, newest first, and whether this console runs them."""
         found = [path for path in self._models.glob(f"*{_SUFFIX}") if _NAME.fullmatch(path.stem)]
         names = [path.stem for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
         return [
-            (name, name in self._runs and self._runs[name].runs) for name in names if not self._model(name).exists()
+            (name, name in self._runs and self._runs[name].runs) for name in names if not self._result(name).exists()
         ]
 
     def warning(self, name: str) -> str:
         """What the estimator of a model that was trained here warned of; empty if nothing is known."""
         return self._read(name).warning if self._path(name).exists() else ""
-
-    def _is_running(self, name: str) -> bool:
-        run = self._runs.get(name)
-        return run is not None and run.runs
 
     def _waiting(self, visit: Visit) -> PreparedTraining:
         found = self._prepared.get(visit.path["plan"])
@@ -322,43 +194,24 @@ class Trainings:
             create_durably(self._path(name), TrainingFile(prepared.estimator, prepared.given).to_bytes())
             return name
 
-    def _begin(self, name: str, *, asks_again: bool = False, reuses: bool = False) -> None:
-        """Run a training in a thread, unless it runs."""
-        with self._lock:
-            if self._is_running(name):
-                return
-            run = self._runs[name] = Run()
-        # The thread ends with the console: what was asked and answered is on disk.
-        threading.Thread(target=self._work, args=(name, run, asks_again, reuses), daemon=True).start()
+    def _ask(self, name: str, run: Run, source: Callable[[Session], SessionSource]) -> None:
+        kept = self._read(name)
+        _, options = self.options(kept.estimator, kept.given)
+        training = AskedTraining.of(kept.estimator, options, load_schema(self._schema(name)))
+        with self._session(run) as session:
+            trained = training.run(Federation(Stoppable(source(session), run), training.schema, **training.terms))
+        if warning := warning_of(trained.estimator, trained.oracle.answers):
+            write_durably(self._path(name), replace(kept, warning=warning).to_bytes())
+        trained.model.save(self._result(name))
 
-    def _work(self, name: str, run: Run, asks_again: bool, reuses: bool) -> None:
-        try:
-            kept = self._read(name)
-            _, options = self.options(kept.estimator, kept.given)
-            training = AskedTraining.of(kept.estimator, options, load_schema(self._schema(name)))
-            with Session(self._config, note=run.take, progress=False) as session:
-                source = SessionSource(
-                    session, self._journal(name), asks_again=asks_again, reuses=reuses, on_status=run.see, note=run.take
-                )
-                trained = training.run(Federation(_Stoppable(source, run), training.schema, **training.terms))
-            if warning := warning_of(trained.estimator, trained.oracle.answers):
-                write_durably(self._path(name), replace(kept, warning=warning).to_bytes())
-            trained.model.save(self._model(name))
-        except _StoppedError:
-            pass
-        except AskedBeforeError as error:
-            run.fault, run.may_reuse = str(error), True
-        except RoundEndedError as error:
-            run.fault, run.may_ask_again = str(error), True
-        except RoundLostError as error:
-            run.fault = str(error)
-            if run.status is not None:
-                # Its page offers another attempt.
-                self._following.start(run.status.query_id)
-        except Exception as error:  # noqa: BLE001 - the page says it, as a command would
-            run.fault = Failure.of(error).message
-        finally:
-            run.runs = False
+    def _said(self, name: str) -> Mapping[str, Any]:
+        kept = self._read(name)
+        return {
+            "subject": ("Estimator", kept.estimator),
+            "budget": (kept.given.get("epsilon"), kept.given.get("delta", number_text(USUAL_DELTA))),
+            "command": self._command(name, kept),
+            "done": (f"models/{name}", "Open the model", "its coefficients, its privacy statement, its report"),
+        }
 
     def _read(self, name: str) -> TrainingFile:
         """Raises ConfigurationError if there is no such training, or its file is damaged."""
@@ -370,7 +223,8 @@ class Trainings:
     def _command(self, name: str, kept: TrainingFile) -> str:
         """The command that does the same, and that goes on with it."""
         words = ["rado", "learner", "train", "--estimator", kept.estimator, "--config", str(self._file)]
-        words += ["--schema", str(self._schema(name)), *TRAIN.arguments(kept.given), "--output", str(self._model(name))]
+        words += ["--schema", str(self._schema(name)), *TRAIN.arguments(kept.given)]
+        words += ["--output", str(self._result(name))]
         return shlex.join(words)
 
     def _path(self, name: str) -> Path:
@@ -379,7 +233,7 @@ class Trainings:
     def _schema(self, name: str) -> Path:
         return self._models / f"{name}.schema.toml"
 
-    def _model(self, name: str) -> Path:
+    def _result(self, name: str) -> Path:
         return self._models / f"{name}.json"
 
     def _journal(self, name: str) -> Path:

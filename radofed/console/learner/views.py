@@ -4,11 +4,15 @@ from pathlib import Path
 
 from learner.config import LearnerConfig
 from radobase.logs import quiet_grpc
+from radofed.console.learner.evaluations import Evaluations
 from radofed.console.learner.planning import Planning
 from radofed.console.learner.queries import Following, Queries
 from radofed.console.learner.releases import Releases
 from radofed.console.learner.trainings import Trainings
 from radofed.console.pages import Views
+
+_START = ("plan", "queries", "releases", "models", "evaluations")
+"""The pages of the navigation, each called as its path."""
 
 
 def learner_views(config: Path) -> Views:
@@ -20,6 +24,7 @@ def learner_views(config: Path) -> Views:
     loaded = LearnerConfig.load(config)
     following = Following(loaded)
     trainings = Trainings(config, loaded, following)
+    evaluations = Evaluations(config, loaded, following)
     planning = Planning(config, loaded, following, trainings)
     queries, releases = Queries(loaded, following), Releases(config, loaded, trainings)
     following.resume()
@@ -27,13 +32,18 @@ def learner_views(config: Path) -> Views:
         role="learner",
         member=loaded.name,
         federation=loaded.federation,
-        navigation=(("plan", "Plan"), ("queries", "Queries"), ("releases", "Releases"), ("models", "Models")),
+        navigation=tuple((name, name.capitalize()) for name in _START),
         pages={
             "plan": planning.page,
             "asking/{plan}": planning.confirmation,
             "training/{plan}": trainings.confirmation,
-            "trainings/{training}": trainings.training,
+            "trainings/{training}": trainings.shown,
             "trainings/{training}/now": trainings.now,
+            "evaluations": evaluations.all,
+            "evaluating/{plan}": evaluations.confirmation,
+            "evaluations/{evaluation}": evaluations.one,
+            "evaluations/{evaluation}/now": evaluations.now,
+            "evaluations/{evaluation}/file": evaluations.download,
             "queries": queries.history,
             "queries/{query}": queries.query,
             "queries/{query}/now": queries.now,
@@ -56,6 +66,13 @@ def learner_views(config: Path) -> Views:
             "trainings/{training}/continue": trainings.go_on,
             "trainings/{training}/ask-again": trainings.ask_again,
             "trainings/{training}/reuse": trainings.reuse,
+            "evaluations": evaluations.prepare,
+            "evaluating/{plan}": evaluations.start,
+            "evaluating/{plan}/would-accept": evaluations.would_accept,
+            "evaluations/{evaluation}/stop": evaluations.stop,
+            "evaluations/{evaluation}/continue": evaluations.go_on,
+            "evaluations/{evaluation}/ask-again": evaluations.ask_again,
+            "evaluations/{evaluation}/reuse": evaluations.reuse,
             "queries/{query}/follow": queries.follow,
             "queries/{query}/cancel": queries.cancel,
             "queries/{query}/retry": queries.retry,

@@ -84,7 +84,7 @@ def released(rows: int, epsilon_mu: float) -> NumberMoments:
 
 
 def test_gradients_are_clipped_as_widely_as_noise_allows():
-    settings = NumberSettings(Fraction(1, 2), None, 1.6, 8)
+    settings = NumberSettings(Fraction(1, 2), None, 1.6, 8, 1.5)
     # d (2 k sqrt(d) / (mu sqrt(1/2) m))^2 = 0.003
     expected = np.sqrt(0.003 / 2) * 0.5 * 800 / (2 * 5)
     assert 1.5 < expected < 4

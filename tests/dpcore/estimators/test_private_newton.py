@@ -1,5 +1,6 @@
 """Noisy moments and whitened gradients: the limit without noise, and the accuracy with noise."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -10,12 +11,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import check_estimator
 
 from dpcore.accounting.gaussian import gaussian_mu
-from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
+from dpcore.errors import ConfigurationError, DataError, OracleRefusedError, PlanError
 from dpcore.estimators import private_newton
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant
 from dpcore.estimators.oracle import GradientEstimate
 from dpcore.estimators.private_newton import CURVATURE, MOST_COORDINATES, PrivateNewton, roomy_norm
-from dpcore.estimators.whitened_rounds import Seen, Whitening, root
+from dpcore.estimators.whitened_rounds import Seen, Whitening, check_counted, root
 from dpcore.queries.gradient import THETA_BITS, GradientQuery
 from dpcore.queries.moments import MomentsQuery, edge_multiplier
 from dpcore.rados.distribution import Moments
@@ -23,6 +24,7 @@ from dpcore.records.clipping import Clip
 from dpcore.records.encoding import store
 from dpcore.records.records import Records
 from dpcore.records.schema import BooleanFeature, Label, RealFeature, Schema
+from dpcore.records.weight import Weight
 from wire.query import MAX_QUERY_BYTES
 
 SHARE = 1000
@@ -413,3 +415,19 @@ def test_root_trusts_a_far_release_less():
     near = field(np.eye(3), at, np.full(3, 0.1), 0.05)
     assert np.abs(root([far, near])).max() < 0.1
     assert np.abs(np.mean([far.target, near.target], axis=0)).max() > 1
+
+
+@pytest.mark.parametrize(("total", "refused"), [(0.0, True), (150.0, True), (5_000.0, False)])
+def test_rows_whose_weights_are_hidden_by_noise_are_refused_after_one_answer(total, refused):
+    """It asked seven more, and the model was noise."""
+    features = (RealFeature(name="age", lower=0.0, upper=1.0),)
+    weight = Weight(column="w", upper=2.0)
+    schema = Schema(name="s", label=Label(column="y", positive=("1",)), features=features, weight=weight)
+    noise = np.full((2, 2), 50.0)
+    moments = Moments(np.zeros(2), np.array([[total, 0.0], [0.0, total]]), 8_000, True, 2.0, 20.0, noise)
+    if not refused:
+        check_counted(schema, moments)
+        return
+    with pytest.raises(DataError, match=r"the rows' weights 'w' add up to .* nothing can be learned"):
+        check_counted(schema, moments)
+    check_counted(replace(schema, weight=None), moments)

@@ -189,7 +189,7 @@ def test_intervals_are_wide_with_little_information(case, epsilon):
     found = evaluate(theta, world.divided(SCHEMA, x, labels, parties=1, epsilon=epsilon), bins=6)
     text = json.dumps(found.to_dict(), allow_nan=False)
     assert json.loads(text)["rows"] == rows
-    assert len(found.sentences()) == 11
+    assert len(found.sentences()) == 12
     assert ("because of the noise" in found.sentences()[0]) == (found.error.on_rows.width > WIDE)
     wrong = (np.where(x @ theta > 0, 1, -1) != labels).mean()
     assert found.error.on_rows.lower - 1e-9 <= wrong <= found.error.on_rows.upper + 1e-9

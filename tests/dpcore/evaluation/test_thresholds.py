@@ -139,7 +139,6 @@ def test_a_model_that_tells_nothing_calls_all_rows_the_same():
         "false-negative",
         "false-negative=0",
         "false-negative=1:false-negative=2",
-        "miss=5",
         "false-positive=-1",
     ],
 )

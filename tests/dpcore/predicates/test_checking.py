@@ -52,6 +52,7 @@ def wide(count: int, start: int = 0) -> list[Predicate]:
     [
         (Flag("smoke"), r"schema 'people' has no feature 'smoke'; did you mean 'smoker'\?"),
         (Flag("x" * 200), r"has no feature"),
+        (Flag(SCHEMA.label.column), r"is a column of the label, which predicates call y"),
         (AtLeast("smoker", Fraction(1)), r"'smoker' is a boolean feature: use it alone"),
         (Above("old", Fraction(1)), r"'old' is a threshold feature: use it alone"),
         (Flag("age"), r"'age' is a real feature: compare it with a number"),

@@ -323,3 +323,16 @@ def test_a_boolean_is_not_joined_to_a_predicate():
         _ = OLD & True
     with pytest.raises(TypeError):
         _ = False | OLD
+
+
+@pytest.mark.parametrize("text", ['label["deaths"].event', 'y["deaths"] == 1', '~(label["deaths"] >= 3)'])
+def test_a_label_that_the_query_does_not_name_is_refused_with_the_option(text):
+    with pytest.raises(PredicateSyntaxError, match="name it by --label deaths, or label='deaths' in Python"):
+        parse(text)
+
+
+def test_so_it_is_in_python_and_a_label_without_a_name_is_none():
+    with pytest.raises(PredicateError, match="name it by --label deaths"):
+        y["deaths"]
+    with pytest.raises(PredicateSyntaxError, match="y is the label of the query"):
+        parse("label == 1")

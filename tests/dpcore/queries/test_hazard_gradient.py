@@ -1,6 +1,8 @@
 """Gradients of proportional hazards: sums by definition, clipping, and which label and theta they take."""
 
+from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from dpcore.records.clipping import Basis
 from dpcore.records.coding import event_time_codes
 from dpcore.records.features import EventTime, Label
 from dpcore.records.losses import HAZARD_BITS, clip_squared
+from dpcore.records.persons import PersonRows, Persons
 from dpcore.records.records import BLOCK_ROWS, Records
 
 BITS, D, INTERVALS, WEIGHT = 8, 3, 4, 2
@@ -98,6 +101,25 @@ def test_the_mean_over_all_ways_in_which_a_record_may_end_is_zero(clip):
             held = Records(features, np.array([label], np.int8), np.array([True]), coding=event_time_codes(INTERVALS))
             expected += alive * chance * asked.decode(asked.sums(held, BITS), BITS)
             alive *= 1.0 - chance
+        assert np.abs(expected).max() < 4e-3
+
+
+def test_the_mean_over_all_ways_in_which_the_rows_of_a_person_may_end_is_zero():
+    """A person's average was clipped as a whole, so that events, which are the longest, counted less than survival."""
+    theta = np.ldexp(np.array(THETA, dtype=float), -THETA_BITS)
+    asked = replace(query(Fraction(1, 2)), persons=Persons())
+    for rows, seed in ((1, 4), (2, 5)):
+        features = np.random.default_rng(seed).integers(-ONE, ONE, size=(rows, D), endpoint=True).astype(np.int32)
+        means = np.exp(WEIGHT * theta[:INTERVALS] + (features / ONE @ theta[INTERVALS:])[:, np.newaxis])
+        alive = np.cumprod(np.column_stack([np.ones(rows), np.exp(-means)]), axis=1)
+        chances = np.column_stack([alive[:, :-1] - alive[:, 1:], alive[:, -1]])
+        expected = np.zeros(INTERVALS + D)
+        for ends in product(range(INTERVALS + 1), repeat=rows):
+            labels = [code if code < INTERVALS else 2 * INTERVALS for code in ends]
+            held = Records(features, np.array(labels, np.int8), np.full(rows, True), coding=event_time_codes(INTERVALS))
+            own = asked.person_sums(held, BITS, PersonRows(np.zeros(rows, dtype=np.uint64)))
+            chance = np.prod([chances[row, code] for row, code in enumerate(ends)])
+            expected += chance * asked.decode(own, BITS)
         assert np.abs(expected).max() < 4e-3
 
 

@@ -179,8 +179,7 @@ def test_the_bound_fails_without_what_limits_a_person(name, monkeypatch):
     assert largest_share(kind, coding, 12) > 1
 
 
-# Weights of hazards leave room for what is added later, so that they depend on the clip of a row.
-@pytest.mark.parametrize("name", [name for name in KINDS if name != "gradient of times"])
+@pytest.mark.parametrize("name", KINDS)
 def test_with_one_row_each_persons_are_records(name):
     kind, coding = KINDS[name]
     records, of_records = drawn(50, coding, 3), kind.of_persons(None)

@@ -55,8 +55,13 @@ def test_a_label_is_named_where_there_are_several(tmp_path):
         load_schema(tmp_path / "s.toml")
     with pytest.raises(SchemaError, match="no label 'bakc'; did you mean 'back'"):
         schema_of(tmp_path / "s.toml", "bakc")
-    with pytest.raises(SchemaFieldError, match="lists several labels"):
+    with pytest.raises(
+        SchemaFieldError, match=r"labels: are 'back' and 'days', .* Schema.from_toml\(text, label='back'\)"
+    ):
         Schema.from_toml(BOTH)
+    assert Schema.from_toml(BOTH, label="days") == Schema.from_toml(ALONE["days"])
+    with pytest.raises(SchemaError, match="no label 'day'; did you mean 'days'"):
+        Schema.from_toml(BOTH, label="day")
     with pytest.raises(SchemaError, match="canonical"):
         Schema.from_canonical(b'{"labels":[]}')
 
@@ -86,8 +91,15 @@ def test_differences_name_the_label():
     [
         (BOTH.replace("= 5", "= 4"), "labels: needs schema_version = 5"),
         (START + BACK + '[label]\ncolumn = "x"\npositive = ["1"]\n' + FEATURES, "labels: stands beside"),
-        (START + "labels = []\n" + FEATURES, "labels: is not a list of tables"),
-        (START + "labels = [3]\n" + FEATURES, "labels: is not a list of tables"),
+        (START + "labels = []\n" + FEATURES, r"labels: \[\] is not a list of tables; write \[\[labels\]\]"),
+        (START + "labels = [3]\n" + FEATURES, r"labels: \[3\] is not a list of tables"),
+        (START + "labels = 3\n" + FEATURES, r"labels: 3 is not a list of tables; write \[\[labels\]\]"),
+        (START + "labels = 3\n" + BACK.replace("[[labels]]", "[label]"), "labels: 3 is not a list of tables"),
+        (START.replace("5", "1") + "labels = 3\n" + FEATURES, "labels: 3 is not a list of tables"),
+        (
+            BOTH + DAYS.replace("[[labels]]", '[[labels]]\nname = "long"').replace("60", "90"),
+            "labels.long: is of the column",
+        ),
         (START + BACK + BACK + FEATURES, "labels.back: is the name of two labels"),
         (START + BACK + BACK.replace('"back"', '"again"') + FEATURES, "labels.again: is the same label as 'back'"),
         (START + BACK.replace('"back"', "3") + FEATURES, r"labels\[1\].name: 3 is not a text"),
@@ -111,3 +123,28 @@ def test_labels_share_the_features_and_have_a_number():
     with pytest.raises(SchemaFieldError, match="has 21 labels"):
         SharedSchema(many)
     assert len(SharedSchema(dict(list(many.items())[1:])).schemas) == MOST_LABELS
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        (
+            '[[labels]]\nname = "long"\ncolumn = "days"\npositive = ["8", "9"]\n',
+            "'days' and 'long' of one column, 'days'",
+        ),
+        ('[[labels]]\nname = "rate"\ntype = "count"\ncolumn = "days"\nupper = 60\n', "'days' and 'rate' of one column"),
+    ],
+)
+def test_labels_of_one_column_are_allowed_where_they_are_about_different_things_and_pointed_out(second, words):
+    assert words in schema_words(SharedSchema.from_toml(START + DAYS + second + FEATURES))
+
+
+def test_two_causes_of_one_column_are_two_labels():
+    cause = '[[labels]]\nname = "{0}"\ntype = "event"\ncolumn = "months"\nevent = "status"\nhappened = ["{0}"]\n'
+    cause += "borders = [1.0]\n"
+    text = START + cause.format("death") + cause.format("relapse")
+    assert SharedSchema.from_toml(text + FEATURES).labels == ("death", "relapse")
+    with pytest.raises(SchemaFieldError, match=r"labels.again: is of the column 'months' .* keep one of the two"):
+        SharedSchema.from_toml(
+            text + cause.format("death").replace('= "death"', '= "again"').replace("1.0", "2.0") + FEATURES
+        )

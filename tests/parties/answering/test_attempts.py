@@ -40,7 +40,7 @@ def test_the_first_answer_is_kept_byte_for_byte(ada):
     assert reserved(ada) == 100
 
 
-def test_all_states_survive_restarts(ada):
+def test_all_states_survive_restarts_but_an_acknowledged_receipt_is_sent_again(ada):
     held = accept(ada)
     assert not held.answer_arrived
     ada.attempts.ready(held, SPOOL)
@@ -52,8 +52,11 @@ def test_all_states_survive_restarts(ada):
     assert not charge(ada, held)
     ada.attempts.uploaded(held)
     assert not charge(ada, held)
-    assert again(ada, held).state is AttemptState.UPLOADED
+    assert ada.attempts.find(held.query_id, held.attempt).state is AttemptState.UPLOADED
+    assert [each.state for each in ada.attempts.unfinished()] == [AttemptState.UPLOADED]
+    assert again(ada, held).state is AttemptState.CHARGED
     assert ada.attempts.end(held)
+    assert ada.attempts.find(held.query_id, held.attempt).state is AttemptState.ENDED
     assert spent(ada) == 100
 
 
@@ -68,6 +71,14 @@ def test_a_charge_and_its_state_change_together(ada):
         charge(ada, held, spool=b"x" * 32)
     with pytest.raises(LedgerConflictError, match="bound"):
         charge(ada, held, cohort=b"x" * 32)
+
+
+def test_what_is_not_charged_is_not_uploaded(ada):
+    held = accept(ada)
+    ada.attempts.ready(held, SPOOL)
+    with pytest.raises(LedgerConflictError, match="is ready and cannot become uploaded"):
+        ada.attempts.uploaded(held)
+    assert ada.attempts.find(held.query_id, held.attempt).state is AttemptState.READY
 
 
 def test_an_acceptance_that_is_not_covered_is_not_kept(ada):

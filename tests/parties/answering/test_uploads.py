@@ -64,6 +64,34 @@ def test_a_killed_upload_resumes_with_the_same_bytes(ada):
 
 
 @pytest.mark.usefixtures("several_chunks")
+@pytest.mark.parametrize("is_older", [False, True])
+def test_the_receipt_goes_with_the_last_chunk_if_the_coordinator_takes_it(ada, is_older):
+    envelope, cohort = ready(ada, ada.world.plain_query(150))
+    ada.hub.is_older = is_older
+    calls = []
+    for name in ("upload_chunk", "receipt"):
+        ada.hub.before[name] = lambda name=name: calls.append((name, len(ada.hub.receipts)))
+    chunks = ada.world.open(envelope).chunks
+    ada.upload(envelope, cohort)
+    # The hub counts a receipt that came with a chunk as a call of its own; it follows at once either way.
+    assert calls == [("upload_chunk", 0)] * chunks + [("receipt", 0)]
+    assert ada.state(envelope) is S.UPLOADED
+    ada.hub.opened_receipt()
+
+
+def test_after_a_restart_an_uploaded_attempt_gives_its_receipt_again_and_no_bytes(ada):
+    envelope, cohort = ready(ada)
+    ada.upload(envelope, cohort)
+    first, sent = ada.hub.receipts[:], dict(ada.hub.chunks)
+    ada.restart()
+    ada.upload(envelope, cohort, state=PartyState.UPLOADED, chunks_held=frozenset({0}))
+    assert ada.hub.receipts == first * 2
+    assert ada.hub.chunks == sent
+    assert ada.state(envelope) is S.UPLOADED
+    assert ada.ledger.unbounded() == 1
+
+
+@pytest.mark.usefixtures("several_chunks")
 def test_an_upload_stops_between_chunks_and_resumes(ada):
     envelope, cohort = ready(ada, ada.world.plain_query(150))
     work = ada.work(envelope, phase=Phase.UPLOADING, state=PartyState.UPLOADING, cohort=cohort)

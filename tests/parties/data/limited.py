@@ -19,14 +19,16 @@ from dpcore.queries.moments import MomentsQuery
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation, sum_on_threads
+from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from parties.config import PartyCluster
 from parties.data import rows_elsewhere
 from parties.data.dataset import ClusterRowSums, RowsOnCluster, load
 from parties.data.disk_features import RowsOnDisk
 from radobase.logs import Log
+from tests.federation.material import STAYS
+from tests.federation.party import make_records
 from tests.waiting import HANG_S
-
 
 _HAD: list[int] = []
 
@@ -47,11 +49,20 @@ def unlimited() -> None:
 
 def limited(function, more_bytes, shared, payload):
     """The function's result on a worker of a cluster, within a limit. For functools.partial."""
+    if not _HAD:
+        # What is loaded first takes memory, however few rows there are.
+        warm_up(STAYS, make_records())
     limit(more_bytes)
     try:
         return function(shared, payload)
     finally:
         unlimited()
+
+
+def warm_up(schema: Schema, records: Records) -> None:
+    """Load libraries and compiled code."""
+    for kind in kinds(schema):
+        kind.contribution(records, 10, Computation(SeededRandom(3)))
 
 
 def kinds(schema: Schema):
@@ -73,8 +84,7 @@ def main(place: str, table: str, schema: str, more_bytes: str, address: str = ""
         kept, sums = RowsOnCluster(settings, log), ClusterRowSums(settings, log)
     # Compiled code is loaded before, by sums over a table of few rows.
     small = load(Path(table) / "few.parquet", known)
-    for kind in kinds(known):
-        kind.contribution(small.records, 10, Computation(SeededRandom(3)))
+    warm_up(known, small.records)
     if place == "cluster":
         rows_elsewhere.ClusterJob = with_limit(rows_elsewhere.ClusterJob, int(more_bytes))
     limit(int(more_bytes))

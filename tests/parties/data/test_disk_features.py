@@ -41,7 +41,7 @@ def descriptors():
     found = []
     for link in Path("/proc/self/fd").iterdir():
         try:
-            found.append(os.readlink(link))
+            found.append(str(link.readlink()))
         except OSError:
             continue
     return found

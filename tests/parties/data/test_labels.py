@@ -173,3 +173,22 @@ def test_a_label_of_another_type_fits_no_rows(table):
     records = load(table, SHARED.first).records
     with pytest.raises(Exception, match="labels have shape"):
         records.labelled(records.labels[:2], records.usable, records.coding)
+
+
+def test_errors_and_changes_name_the_label_as_the_file_does(table):
+    """They named label.unreadable, which the file does not have."""
+    refusing = SCHEMA.replace(
+        'missing = "zero-vector"\nunreadable = "zero-vector"\n[[labels]]\ntype = "classes"',
+        '[[labels]]\ntype = "classes"',
+    )
+    assert refusing != SCHEMA
+    with pytest.raises(DataError, match=r"column 'days'.*set labels\.stay\.missing = .zero-vector."):
+        load(table, SharedSchema.from_toml(refusing))
+    first = SCHEMA.replace('negative = ["no"]\nmissing = "zero-vector"\n', "", 1)
+    with pytest.raises(DataError, match=r"column 'back'.*set labels\.back\.missing = .zero-vector."):
+        load(table, SharedSchema.from_toml(first))
+    changes = load(table, SHARED).report.all_changes
+    assert {"labels.back.missing", "labels.stay.unreadable", "labels.ward.missing"} <= {each.policy for each in changes}
+    assert not [each for each in changes if each.policy.startswith("label.")]
+    (alone,) = [each for each in load(table, SHARED.about("back")).report.all_changes if "label" in each.policy]
+    assert alone.policy == "label.missing"

@@ -9,8 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dpcore.errors import DataError
 from dpcore.records.schema import Schema
 from parties.data.dataset import load
+from parties.data.schema_draft import infer
 from radobase.tables.arrow_table import ArrowTable
 from radobase.tables.database_source import DatabaseSource
 from radobase.tables.tables import read_rows
@@ -49,6 +51,9 @@ unknown = "zero-vector"
 """)
 PLAIN = [("50", "Genève", "sí", "já"), ("20", "Zürich", "no", "nein")]
 UNREADABLE = ("abc", "1;5", "1.234,5", "inf", "-inf", "1e400", "NaN", "0x10", "1_000", "12 %", "\u2212", "?", "n/a")
+OTHER_DIGITS = ("\u0663\u0665", "\uff11\uff12", "1\u0966", "\u0663.5", "\U0001d7d8")
+"""Arabic-Indic, full-width, mixed with Devanagari, mathematical: Python reads all of them."""
+UNREADABLE += OTHER_DIGITS
 
 
 def decomposed(row):
@@ -154,3 +159,24 @@ def test_a_cell_means_the_same_whatever_stands_in_the_block(tmp_path, monkeypatc
         found = load(as_csv(tmp_path, columns_of(odd)), SCHEMA).records
         assert np.delete(found.features, place, axis=0).tolist() == expected.tolist()
         assert found.usable.sum() == len(rows)
+
+
+@pytest.mark.parametrize("cell", OTHER_DIGITS)
+def test_digits_of_other_scripts_are_refused_by_a_sentence(cell):
+    refusing = Schema.from_toml(
+        'schema_version = 1\nname = "s"\n[label]\ncolumn = "y"\npositive = ["1"]\n'
+        '[[features]]\nname = "age"\ntype = "real"\nlower = 0\nupper = 100\n'
+    )
+    with pytest.raises(DataError, match=r"'age'.*is not a finite number; write it in the digits 0 to 9"):
+        load(ArrowTable.of(pa.table({"age": ["40", cell], "y": ["1", "0"]})), refusing)
+
+
+def test_a_draft_says_that_numbers_are_in_other_digits():
+    cells = [*("".join(chr(0x660 + int(digit)) for digit in str(number)) for number in range(20, 60)), "7"]
+    table = pa.table({"age": cells, "dose": [str(0.5 * n) for n in range(41)], "y": ["1", "0"] * 20 + ["1"]})
+    drafted, notes = infer(ArrowTable.of(table), "y", ["1"])
+    assert [feature.name for feature in drafted.features] == ["dose"]
+    said = (
+        "'age' is left out: it has 40 numbers of 41 in the digits of another script; write them in the digits 0 to 9."
+    )
+    assert said in notes

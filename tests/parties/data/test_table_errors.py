@@ -15,7 +15,7 @@ from tests.parties.data.test_dataset import GOOD, HEADER, STRICT, ZERO, schema_w
 @pytest.mark.parametrize(
     ("row", "column", "sentence"),
     [
-        ("x,yes,clerk,1,yes", "age", "is not a finite number; write it with a decimal point"),
+        ("x,yes,clerk,1,yes", "age", "is not a finite number; write it in the digits 0 to 9 with a decimal point"),
         ("1_0,yes,clerk,1,yes", "age", "is not a finite number"),
         ('"1,5",yes,clerk,1,yes', "age", "is not a finite number"),
         ("0x10,yes,clerk,1,yes", "age", "is not a finite number"),

@@ -13,6 +13,7 @@ from parties.history.database import HistoryDatabase, HistoryFileError
 from parties.history.history import History, HistoryPage, What
 from parties.ledger.charges import charge_for
 from tests.federation.party import ready
+from tests.waiting import wait_until
 from wire.query import MAX_QUERY_BYTES, open_query
 
 pytestmark = pytest.mark.usefixtures("small_comb")
@@ -48,6 +49,43 @@ def test_a_query_is_kept_as_it_was_signed(history, opened):
     assert (shown.envelope, shown.charge, shown.rows) == (query.envelope, charge, 40)
     assert (shown.shown_at_unix_s, shown.learner) == (100.5, query.query.learner)
     assert shown.words == query.query.kind.words()
+
+
+def test_late_events_are_written_by_the_next_commit_or_a_moment_later(tmp_path, opened):
+    def begin(**options):
+        return HistoryDatabase(tmp_path / "late.sqlite", federation="clinics", party="ada", **options)
+
+    query, noted = opened(), []
+    with closing(begin(late_s=None)) as database, closing(begin()) as other:
+        history, reader = History(database, noted.append), History(other)
+        history.shown(query, rows=1, charge=None, now_unix_s=1.0)
+        history.happened_late(query.query_id, 1, What.UPLOADED, 2.0)
+        assert noted == [What.UPLOADED]
+        assert not reader.has(query.query_id, 1, What.UPLOADED), "not yet"
+        history.happened(query.query_id, 1, What.COHORT, 3.0)
+        assert reader.has(query.query_id, 1, What.UPLOADED)
+        history.happened(query.query_id, 1, What.WAITS, 4.0, reasons=[])
+        history.happened_late(query.query_id, 1, What.ENDED, 5.0)
+        assert not reader.waits(query.query_id), "people see at once that nothing waits for them"
+    with closing(begin(late_s=0.01)) as database, closing(begin()) as other:
+        History(database).happened_late(query.query_id, 2, What.UPLOADED, 6.0)
+        wait_until(lambda: History(other).has(query.query_id, 2, What.UPLOADED), what="a moment")
+
+
+def test_a_late_event_outlives_a_transaction_that_fails_and_not_a_kill(tmp_path, opened):
+    path = tmp_path / "late.sqlite"
+    query = opened()
+    database = HistoryDatabase(path, federation="clinics", party="ada", late_s=None)
+    history = History(database)
+    history.shown(query, rows=1, charge=None, now_unix_s=1.0)
+    history.happened_late(query.query_id, 1, What.UPLOADED, 2.0)
+    with pytest.raises(KeyboardInterrupt), database.transaction():
+        raise KeyboardInterrupt
+    assert history.has(query.query_id, 1, What.UPLOADED)
+    history.happened_late(query.query_id, 1, What.ENDED, 3.0)
+    database.close()
+    with closing(HistoryDatabase(path, federation="clinics", party="ada")) as again:
+        assert not History(again).has(query.query_id, 1, What.ENDED)
 
 
 def test_pages_are_newest_first_and_filtered(history, opened):

@@ -5,18 +5,26 @@ import shlex
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from dpcore.evaluation.options import EvaluationOptions
+from dpcore.records.schema import Schema
 from learner.model import Model
+from learner.report.measured import OwnRows, evaluation_content
+from radofed.console.learner.evaluations import EvaluationFile
 from radofed.node_config import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA, table
 from tests.federation.processes import ProcessFederation, rado
 from tests.html_page import Page, check_that_it_loads_nothing
 from tests.learner.class_models import NAMES, class_model
+from tests.learner.report import test_value_report
 from tests.learner.shapes.mapped import model as mapped
+from tests.learner.test_class_scores import frame
+from tests.learner.test_models import STATEMENT
 from tests.learner.test_value_exports import model as value_model
 from tests.radofed.console.consoles import console, fill
-from tests.radofed.console.looking import check_page, open_page, press, saved, visiting
+from tests.radofed.console.looking import check_page, open_page, press, saved, tabs, visiting
 from tests.waiting import wait_until
 
 ROWS = {"a": 300, "b": 280, "c": 320}
@@ -54,6 +62,9 @@ def coordinator(federation, browser, tmp_path_factory):
     log = tmp_path_factory.mktemp("log") / "coordinator"
     with console(federation.member("coordinator").config, log) as opening, visiting(browser, opening) as page:
         yield page, opening
+
+
+own_rows = test_value_report.own
 
 
 def asked(federation) -> list[dict]:
@@ -446,3 +457,88 @@ def test_a_model_of_several_classes_has_its_pages(federation, learner, is_mapped
             check_page(alone)
     open_page(page, opening, "models")
     assert name in page.inner_text("main")
+
+
+def test_a_model_is_measured_after_a_confirmation(federation, learner):
+    page, opening = learner
+    models = federation.learner.directory / "models"
+    models.mkdir(exist_ok=True)
+    schema = Schema.from_toml(WITH_HTML)
+    Model(np.linspace(-1, 1, schema.d), schema, "newton", bytes(32), STATEMENT).save(models / "mine.json")
+    before = len(asked(federation))
+    open_page(page, opening, "models/mine")
+    page.click("text=Measure it")
+    assert page.input_value("#model") == "mine"
+    check_page(page)
+    # Every field and button is reached by the keyboard alone.
+    page.focus("#model")
+    reached = tabs(page)
+    assert reached[:4] == ["purpose", "epsilon", "delta", "bins"]
+    assert "Go on to ask the parties" in reached
+    press(page, "Go on to ask the parties")
+    assert "give the --epsilon" in page.inner_text("[role=alert]")
+    fill(page, {"epsilon": "2", "bins": "5", "cost": "kind=3"})
+    press(page, "Go on to ask the parties")
+    assert "write false-negative=5:false-positive=1" in page.inner_text("[role=alert]")
+    assert page.input_value("#bins") == "5"
+    check_page(page)
+    fill(page, {"cost": "false-negative=5:false-positive=1"})
+    page.focus("text=Go on to ask the parties")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/evaluating/*")
+    text = page.inner_text("main")
+    for words in ("Nothing was sent yet", "epsilon 2 at delta 0", "About all rows", "Batch 1: where the scores are",
+                  "in 5 bins", "a\t300"):  # fmt: skip
+        assert words in text
+    check_page(page)
+    press(page, "Ask the parties whether they would accept it")
+    assert "What the parties say" in page.inner_text("main")
+    assert len(asked(federation)) == before
+    page.dblclick("text=Ask, and measure")
+    page.wait_for_selector("text=Open the evaluation")
+    # The command that the page shows takes the same answers, and asks nothing.
+    again = rado(*shlex.split(page.inner_text("pre.command"))[1:])["data"]
+    assert len(asked(federation)) == before + 2
+    page.click("text=Open the evaluation")
+    page.wait_for_selector("text=Tables and pictures")
+    text = page.inner_text("main")
+    for words in ("Average precision", "If mistakes cost 5 for a positive row", "Asking cost epsilon"):
+        assert words in text
+    check_page(page)
+    check_that_it_loads_nothing(saved(page)[1])
+    kept = federation.learner.directory / "evaluations" / "mine-1.json"
+    assert json.loads(kept.read_text())["data"]["error"] == again["error"]
+    rado("learner", "report", str(models / "mine.json"), "--evaluation", str(kept),
+         "--output", str(kept.with_suffix(".html")))  # fmt: skip
+    open_page(page, opening, "evaluations")
+    assert "mine-1" in page.inner_text("table")
+    check_page(page)
+
+
+def test_evaluations_of_all_targets_have_their_tables_and_pictures(federation, learner, own_rows):
+    page, opening = learner
+    models, kept = (federation.learner.directory / name for name in ("models", "evaluations"))
+    for directory in (models, kept):
+        directory.mkdir(exist_ok=True)
+    made = {name: value_model(name) for name in ("number", "logarithm", "rate", "time")}
+    for name, shown in (*made.items(), ("classes", class_model())):
+        rows = OwnRows(shown.schema, frame(400) if name == "classes" else own_rows)
+        figures = shown.scoring.evaluate(shown, rows, EvaluationOptions(), unseen=True)
+        shown.save(models / f"of-{name}.json")
+        said = tuple(figures.sentences())
+        (kept / f"of-{name}-1.evaluation").write_bytes(EvaluationFile(f"of-{name}", {"epsilon": "1"}, said).to_bytes())
+        content = evaluation_content(shown, models / f"of-{name}.json", figures, shown.statement)
+        (kept / f"of-{name}-1.json").write_text(json.dumps(content))
+        open_page(page, opening, f"evaluations/of-{name}-1")
+        text = page.inner_text("main")
+        assert said[0] in text
+        assert page.locator("table").count() >= 1
+        assert page.locator("svg[role=img]").count() == (name != "classes")
+        if name in ("number", "logarithm", "rate"):
+            assert "Observed beside predicted" in text
+        check_page(page)
+    assert page.request.get(page.url + "/file").json()["data"]["model_digest"] == shown.digest.hex()
+    (kept / "bad-1.evaluation").write_text("{}")
+    open_page(page, opening, "evaluations/bad-1")
+    assert "evaluate again, or by the command" in page.inner_text("main")
+    (kept / "bad-1.evaluation").unlink()

@@ -51,7 +51,7 @@ def started(trainings, **given: str) -> str:
 
 
 def shown(trainings, name: str):
-    return trainings.training(Visit({"training": name})).values
+    return trainings.shown(Visit({"training": name})).values
 
 
 def test_a_lost_attempt_stops_a_training_and_is_said_with_its_cost(trainings, monkeypatch):
@@ -111,7 +111,7 @@ def test_a_damaged_file_is_a_sentence(trainings, member, content):
     directory = member.directory / "models"
     directory.mkdir(exist_ok=True)
     (directory / "bad-1.training").write_text(content)
-    for act in (trainings.training, trainings.go_on):
+    for act in (trainings.shown, trainings.go_on):
         with pytest.raises(ConfigurationError, match="train again, or by the command"):
             act(Visit({"training": "bad-1"}))
 
@@ -119,4 +119,4 @@ def test_a_damaged_file_is_a_sentence(trainings, member, content):
 @pytest.mark.parametrize("name", ["x", "..", "../models/newton-1", "newton-1.json"])
 def test_a_name_of_no_training_is_a_sentence(trainings, name):
     with pytest.raises(ConfigurationError, match="open it from the page of models"):
-        trainings.training(Visit({"training": name}))
+        trainings.shown(Visit({"training": name}))

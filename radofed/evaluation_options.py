@@ -1,0 +1,77 @@
+"""What `rado learner evaluate` and the console's page of evaluations share: options, checks and questions."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from dpcore.declared import Option
+from dpcore.evaluation.options import EvaluationOptions
+from wire.request_fields import DELTA_OR_ZERO, SPLIT_ADAPTIVE, AskOptions
+
+if TYPE_CHECKING:
+    from dpcore.records.held_back import HeldBack
+    from learner.federation import BudgetedOracle, Federation
+    from learner.model import Model
+    from learner.progress import WouldAccept
+
+# ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions(EvaluationOptions, AskOptions):
+    """The options of `rado learner evaluate`."""
+
+    model: Annotated[Path, Option("A model that train wrote.", argument=True)]
+    delta: Annotated[Fraction, DELTA_OR_ZERO] = Fraction(0)
+    adaptive: Annotated[int | None, SPLIT_ADAPTIVE] = None
+    calibrated: Annotated[
+        Path | None, Option("Write the model with probabilities, calibrated on this evaluation, to this new file.")
+    ] = None
+    at_threshold: Annotated[
+        Path | None,
+        Option(
+            "With --cost: write the model that decides at the threshold of the least cost to this new file; with "
+            "--calibrated also with its probabilities."
+        ),
+    ] = None
+
+
+def held_back_of(model: "Model") -> "HeldBack | None":
+    """The rows that a model is measured on: those that were held back from its training, or all."""
+    from dpcore.records.held_back import HeldBack, Part
+
+    return None if model.held_back is None else HeldBack(model.held_back, Part.HELD_BACK)
+
+
+def check_evaluated(model: "Model", options: EvaluateOptions) -> None:
+    """Raise ConfigurationError if the model cannot be measured so."""
+    from dpcore.errors import ConfigurationError
+
+    if options.calibrated is not None and not model.scoring.has_classes:
+        label = model.schema.label
+        raise ConfigurationError(f"{label.column!r} is {label.words}, without probabilities: leave --calibrated out")
+    model.scoring.check_evaluation(options)
+    if options.adaptive is not None and model.held_back is None:
+        raise ConfigurationError(
+            "the model was trained without --hold-back: nothing is claimed about new rows, and what is claimed about "
+            "these rows holds for any model, so leave --adaptive out"
+        )
+
+
+def evaluation_questions(
+    model: "Model", federation: "Federation", oracle: "BudgetedOracle", options: EvaluationOptions
+) -> tuple[list["WouldAccept"], str]:
+    """Whether parties would accept each batch of an evaluation, and what is not known of the batches yet."""
+    from learner.questions import Batch, ask_about
+
+    batches = model.scoring.batches(model, options)
+    part = "" if federation.held_back is None else f", about {federation.held_back.words()}"
+    named = []
+    for number, batch in enumerate(batches, 1):
+        which = f"batch {number} of {len(batches)}: " if len(batches) > 1 else ""
+        named.append(Batch(batch.predicates, batch.part, f"{which}{batch.what}{part}"))
+    found = ask_about(federation, oracle.epsilon, oracle.delta, named, model.feature_map, oracle.adaptive)
+    if all(batch.is_exact for batch in batches):
+        return found, ""
+    return found, "the edges of batch 2 are known once batch 1 is answered; even steps of probability stood for them"
