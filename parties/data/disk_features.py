@@ -1,8 +1,10 @@
 """A party's records on disk in place of memory: a file that has no name, mapped into memory page by page.
 
 The operating system reads a page when it is needed and drops it when memory is short, so a table may be larger than
-memory. Only the node's user may open the file, and no program can find it: it is created without a name (O_TMPFILE), or
-loses it at once. Its space is free again when the node ends, however it ends.
+memory.
+
+Only the node's user may open the file, and no program can find it: it is created without a name (O_TMPFILE), or loses
+it at once. Its space is free again when the node ends, however it ends.
 """
 
 import errno

@@ -5,8 +5,10 @@
     a query:    a worker reads its part again, checks the digest of its records, and returns the sum over them
 
 The node keeps 2 bytes and more a row, for any number of columns. A part is a run of whole blocks of BLOCK_ROWS rows, so
-digests, row order and sums are those of one machine, bit for bit. What a worker lost, could not read or returned for
-another part is done again: by another worker, or by this machine, part by part and in a few megabytes.
+digests, row order and sums are those of one machine, bit for bit.
+
+What a worker lost, could not read or returned for another part is done again: by another worker, or by this machine,
+part by part.
 
 An answer repeats what it is of: the job's random number, the part's number and rows, and the digest of the records that
 were read. That finds mistakes. A worker that lies can falsify sums, as the party can (threat model, 4.14).
@@ -355,7 +357,9 @@ def _kept(
         if len(blocks) != -(-count // BLOCK_ROWS) * DIGEST_BYTES or len(ids) not in (0, count):
             raise ClusterError("a worker returned another number of rows than its part has")
         (first, usable), *further = labels
-        others = tuple(StoredLabels(*each, tally) for each, tally in zip(further, tallies[known:], strict=True))
+        others = tuple(
+            StoredLabels(own, mask, tally) for (own, mask), tally in zip(further, tallies[known:], strict=True)
+        )
         features: Any = FeaturesElsewhere(count, schemas[0].d, table, rows.first_row)
         stored = StoredRows(features, first, usable, tuple(tallies[:known]), others=others)
         return IdentifiedRows(stored, ids, [], Counter({(a, b): int(n) for a, b, n in recoded})), blocks

@@ -19,15 +19,12 @@ from dpcore.queries.moments import MomentsQuery
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation, sum_on_threads
-from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from parties.config import PartyCluster
 from parties.data import rows_elsewhere
 from parties.data.dataset import ClusterRowSums, RowsOnCluster, load
 from parties.data.disk_features import RowsOnDisk
 from radobase.logs import Log
-from tests.federation.material import STAYS
-from tests.federation.party import make_records
 from tests.waiting import HANG_S
 
 _HAD: list[int] = []
@@ -47,11 +44,10 @@ def unlimited() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
-def limited(function, more_bytes, shared, payload):
+def limited(function, more_bytes, directory, shared, payload):
     """The function's result on a worker of a cluster, within a limit. For functools.partial."""
     if not _HAD:
-        # What is loaded first takes memory, however few rows there are.
-        warm_up(STAYS, make_records())
+        warm_up(Path(directory))
     limit(more_bytes)
     try:
         return function(shared, payload)
@@ -59,10 +55,12 @@ def limited(function, more_bytes, shared, payload):
         unlimited()
 
 
-def warm_up(schema: Schema, records: Records) -> None:
-    """Load libraries and compiled code."""
+def warm_up(directory: Path) -> None:
+    """Load libraries and compiled code, which take memory however few rows there are."""
+    schema = Schema.from_toml((directory / "schema.toml").read_text())
+    data = load(directory / "few.parquet", schema)
     for kind in kinds(schema):
-        kind.contribution(records, 10, Computation(SeededRandom(3)))
+        kind.contribution(data.records, 10, Computation(SeededRandom(3)))
 
 
 def kinds(schema: Schema):
@@ -72,9 +70,14 @@ def kinds(schema: Schema):
     yield MomentsQuery(Clip(Fraction(2), bias=True), 7, 3)
 
 
-def main(place: str, table: str, schema: str, more_bytes: str, address: str = "", token_file: str = "") -> str:
+def main(place: str, table: str, more_bytes: str, address: str = "", token_file: str = "") -> str:
     """Read the table with the features in "memory", on "disk" or with a "cluster"."""
-    known, log, sums, kept = Schema.from_toml(Path(schema).read_text()), Log("party"), sum_on_threads, None
+    known, log, sums, kept = (
+        Schema.from_toml(Path(table, "schema.toml").read_text()),
+        Log("party"),
+        sum_on_threads,
+        None,
+    )
     if place == "disk":
         kept = RowsOnDisk(Path(table))
     elif place == "cluster":
@@ -82,11 +85,9 @@ def main(place: str, table: str, schema: str, more_bytes: str, address: str = ""
             address=address, token_file=Path(token_file), workers=2, timeout_s=HANG_S, reads_table=True
         )
         kept, sums = RowsOnCluster(settings, log), ClusterRowSums(settings, log)
-    # Compiled code is loaded before, by sums over a table of few rows.
-    small = load(Path(table) / "few.parquet", known)
-    warm_up(known, small.records)
+    warm_up(Path(table))
     if place == "cluster":
-        rows_elsewhere.ClusterJob = with_limit(rows_elsewhere.ClusterJob, int(more_bytes))
+        rows_elsewhere.ClusterJob = with_limit(rows_elsewhere.ClusterJob, int(more_bytes), table)
     limit(int(more_bytes))
     data = load(Path(table) / "many", known, place=kept)
     digest = hashlib.sha256()
@@ -96,14 +97,14 @@ def main(place: str, table: str, schema: str, more_bytes: str, address: str = ""
     return f"{data.records.rows} {data.report.digest.hex()} {digest.hexdigest()}"
 
 
-def with_limit(job, more_bytes):
+def with_limit(job, more_bytes, directory):
     """The class of jobs, whose workers are limited."""
     # By its name, which workers can import: this module is __main__.
     from tests.parties.data.limited import limited as by_name
 
     class Limited(job):
         def __init__(self, settings, function, shared):
-            super().__init__(settings, partial(by_name, function, more_bytes), shared)
+            super().__init__(settings, partial(by_name, function, more_bytes, directory), shared)
 
         def __enter__(self):
             # Ray's own processes are not limited.

@@ -45,7 +45,7 @@ def table(tmp_path_factory):
 
 
 def said(table, place, limit_bytes, *more):
-    arguments = (place, table, table / "schema.toml", limit_bytes, *more)
+    arguments = (place, table, limit_bytes, *more)
     done = subprocess.run(
         [sys.executable, "-m", "tests.parties.data.limited", *map(str, arguments)],
         cwd=ROOT,
