@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError, DataError, PlanError, SchemaError, SlotOverflowError
 from dpcore.numbers.progress import Progress
 from dpcore.records.coding import Labels
-from dpcore.records.computation import RUN_BLOCKS, RowPart, add_exactly
+from dpcore.records.computation import RowPart, add_exactly
 from dpcore.records.elsewhere import FeaturesElsewhere
 from dpcore.records.encoding import StoredLabels, StoredRows, Tally, summed
 from dpcore.records.records import BLOCK_ROWS, Records
@@ -46,6 +46,8 @@ from radobase.tables.tables import IdentifiedRows, RowsRead, Table, identified_b
 LEAST_PART_ROWS = 1 << 17
 """Row groups with fewer rows are read together."""
 DIGEST_BYTES = 32
+# A worker holds few rows at a time, since many workers share a machine.
+_RUN_BLOCKS = 4
 _PART = b"rado.v1/part\0"
 _NONCE_BYTES = 16
 _MOST_NAME = 255
@@ -211,7 +213,7 @@ def _runs(reading: Reading, rows: RowRange) -> Iterator[tuple[int, NDArray[np.in
     for block in reading.blocks(rows):
         features, done = block.stored.features, 0
         if run is None:
-            run = np.empty((min(rows.rows, RUN_BLOCKS * BLOCK_ROWS), features.shape[1]), dtype=np.int32)
+            run = np.empty((min(rows.rows, _RUN_BLOCKS * BLOCK_ROWS), features.shape[1]), dtype=np.int32)
         while done < len(features):
             taken = features[done : done + len(run) - filled]
             run[filled : filled + len(taken)] = taken

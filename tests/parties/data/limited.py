@@ -5,6 +5,7 @@ a process allocates and not the files that it maps.
 """
 
 import hashlib
+import logging
 import resource
 import sys
 from fractions import Fraction
@@ -86,7 +87,10 @@ def main(place: str, table: str, more_bytes: str, address: str = "", token_file:
         )
         kept, sums = RowsOnCluster(settings, log), ClusterRowSums(settings, log)
     warm_up(Path(table))
+    noted = Noted()
     if place == "cluster":
+        logging.getLogger().addHandler(noted)
+        logging.getLogger().setLevel(logging.INFO)
         rows_elsewhere.ClusterJob = with_limit(rows_elsewhere.ClusterJob, int(more_bytes), table)
     limit(int(more_bytes))
     data = load(Path(table) / "many", known, place=kept)
@@ -94,17 +98,30 @@ def main(place: str, table: str, more_bytes: str, address: str = "", token_file:
     for kind in kinds(known):
         found = kind.contribution(data.records, 10, Computation(SeededRandom(3), row_sums=sums))
         digest.update(np.ascontiguousarray(found).tobytes())
+    assert not noted.here, "some parts were done by this process"
     return f"{data.records.rows} {data.report.digest.hex()} {digest.hexdigest()}"
 
 
+class Noted(logging.Handler):
+    """Adds up the parts that the node did itself. Prints what is logged."""
+
+    here = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Note a record."""
+        fields = getattr(record, "fields", {})
+        self.here += fields.get("on_this_machine", 0)
+        sys.stderr.write(f"{record.getMessage()} {fields}\n")
+
+
 def with_limit(job, more_bytes, directory):
-    """The class of jobs, whose workers are limited."""
+    """The class of jobs whose workers are limited, to twice as much: Ray allocates in them, too."""
     # By its name, which workers can import: this module is __main__.
     from tests.parties.data.limited import limited as by_name
 
-    class Limited(job):
+    class Limited(job):  # type: ignore[valid-type]  # a variable
         def __init__(self, settings, function, shared):
-            super().__init__(settings, partial(by_name, function, more_bytes, directory), shared)
+            super().__init__(settings, partial(by_name, function, 2 * more_bytes, directory), shared)
 
         def __enter__(self):
             # Ray's own processes are not limited.

@@ -1,4 +1,4 @@
-"""A table that is four times as large as the memory that processes may use: on disk, and read by workers."""
+"""A table that is four times as large as the memory that a node may use, and twice that of a worker of its cluster."""
 
 import os
 import subprocess

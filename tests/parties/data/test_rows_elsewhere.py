@@ -26,16 +26,20 @@ from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation, PartySecret, sum_on_threads
 from dpcore.records.feature_map import Column, FeatureMap, Hat, Term
+from dpcore.records.features import Label
 from dpcore.records.held_back import HeldBack, Part, RowKey
 from dpcore.records.persons import Persons
 from dpcore.records.records import BLOCK_ROWS
+from dpcore.records.shared_schema import SharedSchema
 from parties.config import PartyCluster, PartyConfig
 from parties.data import rows_elsewhere
 from parties.data.dataset import ClusterRowSums, RowsOnCluster, load
-from radobase.cluster_jobs import ClusterError, _read
+from radobase.cluster_jobs import ClusterError, ClusterJob, _read
 from radobase.logs import Log
 from radobase.tables.parquet_table import file_state
+from radobase.tables.recoding import load_recode
 from tests.federation.party import SCHEMA
+from tests.ray_nodes import needs_ray, slowly
 from tests.waiting import HANG_S
 
 KEY = RowKey(bytes(32), "f", "p", "d")
@@ -51,7 +55,7 @@ def columns(rows, seed):
         None if missing else float(x)
         for missing, x in zip(random.random(rows) < 0.01, random.integers(0, 100, rows), strict=True)
     ]
-    texts = {name: random.choice(["yes", "no"], rows).tolist() for name in ("smoker", "stayed")}
+    texts = {name: random.choice(["yes", "no"], rows).tolist() for name in ("smoker", "stayed", "late")}
     return pa.table({"age": age, **texts, "id": [f"{seed}-{row // 2}" for row in range(rows)]})
 
 
@@ -211,6 +215,7 @@ def test_a_wrong_reading_is_noticed_and_the_part_read_again(files, monkeypatch, 
     assert all(reason in each for each in warnings(caplog))
 
 
+@pytest.mark.more
 def test_labels_of_another_form_are_noticed(files, monkeypatch, caplog):
     def wider(_, answer):
         return (*answer[:3], tuple((labels.astype(np.int64), usable) for labels, usable in answer[3]), *answer[4:])
@@ -233,6 +238,7 @@ def unable(function, shared, payload):
     raise MemoryError
 
 
+@pytest.mark.more
 def test_a_worker_without_memory_says_so_and_this_machine_does_its_part(files, monkeypatch, caplog):
     real = rows_elsewhere._read_part
     data = read(files)
@@ -248,6 +254,7 @@ def test_a_worker_without_memory_says_so_and_this_machine_does_its_part(files, m
     assert said["on_this_machine"] == said["parts"]
 
 
+@pytest.mark.more
 def test_a_cluster_that_fails_leaves_the_rest_to_this_machine(files, monkeypatch, caplog):
     class Ends(PlainJob):
         def results(self, count, load, idle):
@@ -361,6 +368,21 @@ def test_files_of_other_columns_and_other_tables_are_refused(files, tmp_path):
         load(files, SCHEMA, row_key=KEY, id_column="id", epoch_column="year", place=place)
 
 
+def test_several_labels_and_recoded_cells_are_as_on_one_machine(files, tmp_path):
+    late = Label(column="late", positive=("yes",), negative=("no",))
+    schema = SharedSchema({"stayed": SCHEMA, "late": replace(SCHEMA, label=late)})
+    path = tmp_path / "recode.toml"
+    path.write_text('[columns.smoker]\ncells = { "yes" = "no", "no" = "yes" }\n')
+    recode, place = load_recode(path, schema), RowsOnCluster(SETTINGS, Log("party"))
+    alone = load(files, schema, row_key=KEY, id_column="id", recode=recode)
+    data = load(files, schema, row_key=KEY, id_column="id", recode=recode, place=place)
+    assert data.report == alone.report
+    kind, sums = KINDS["gradient"][0], ClusterRowSums(SETTINGS, Log("party"))
+    for (_, own), (_, other) in zip(data.others, alone.others, strict=True):
+        found = kind.contribution(own, 10, Computation(SeededRandom(3), row_sums=sums))
+        np.testing.assert_array_equal(found, kind.contribution(other, 10, Computation(SeededRandom(3))))
+
+
 def test_one_file_is_read_in_parts_too(files, tmp_path):
     one = tmp_path / "one.parquet"
     pq.write_table(columns(3 * BLOCK_ROWS + 5, 4), one, row_group_size=BLOCK_ROWS - 100)
@@ -391,6 +413,31 @@ def test_a_damaged_footer_is_refused(tmp_path):
     path.write_bytes(b"PAR1" + b"\xff" * 4 + b"PAR1")
     with pytest.raises(DataError, match="not a readable Parquet file"):
         file_state(str(path))
+
+
+@pytest.mark.more
+@pytest.mark.slow
+@needs_ray
+def test_a_lost_worker_costs_its_part_only(files, nodes, monkeypatch, caplog):
+    class Slow(ClusterJob):
+        def __init__(self, settings, function, shared):
+            super().__init__(settings, partial(slowly, function), shared)
+
+    monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", Slow)
+    settings = SETTINGS.model_copy(update={"address": nodes.address, "token_file": nodes.token_file, "workers": 1})
+    killed = []
+
+    def progress(_):
+        if not killed:
+            killed.append(nodes.kill_busy_worker())
+
+    place = RowsOnCluster(settings, Log("party"))
+    data = load(files, SCHEMA, progress, row_key=KEY, id_column="id", place=place)
+    assert data.report == read(files).report
+    (said,) = [record.fields for record in caplog.records if record.getMessage() == "cluster read the table"]
+    assert said["again"] in (1, 2)
+    assert said["on_this_machine"] == 0
+    assert sum(said["workers"].values()) == said["parts"]
 
 
 @pytest.mark.parametrize("change", [{"epoch_column": "month", "id_column": "id"}, {"rows_on_disk": True}])
