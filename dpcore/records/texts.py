@@ -38,7 +38,8 @@ BLANKS = (
 
 def form_of(steps: Sequence[str]) -> Form:
     """A function that brings a text into the form of these steps. It can be sent to another process."""
-    return partial(_formed, *(step in steps for step in TEXT_STEPS))
+    composes, trims, folds = (step in steps for step in TEXT_STEPS)
+    return partial(_formed, composes, trims, folds)
 
 
 def _formed(composes: bool, trims: bool, folds: bool, text: str) -> str:
