@@ -418,13 +418,16 @@ def test_a_damaged_footer_is_refused(tmp_path):
 @pytest.mark.more
 @pytest.mark.slow
 @needs_ray
-def test_a_lost_worker_costs_its_part_only(files, nodes, monkeypatch, caplog):
+def test_a_lost_worker_costs_its_part_only(nodes, tmp_path, monkeypatch, caplog):
+    table = tmp_path / "one.parquet"
+    pq.write_table(columns(12 * BLOCK_ROWS, 4), table, row_group_size=BLOCK_ROWS)
+
     class Slow(ClusterJob):
         def __init__(self, settings, function, shared):
             super().__init__(settings, partial(slowly, function), shared)
 
     monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", Slow)
-    settings = SETTINGS.model_copy(update={"address": nodes.address, "token_file": nodes.token_file, "workers": 1})
+    settings = SETTINGS.model_copy(update={"address": nodes.address, "token_file": nodes.token_file, "workers": 3})
     killed = []
 
     def progress(_):
@@ -432,10 +435,10 @@ def test_a_lost_worker_costs_its_part_only(files, nodes, monkeypatch, caplog):
             killed.append(nodes.kill_busy_worker())
 
     place = RowsOnCluster(settings, Log("party"))
-    data = load(files, SCHEMA, progress, row_key=KEY, id_column="id", place=place)
-    assert data.report == read(files).report
+    data = load(table, SCHEMA, progress, row_key=KEY, id_column="id", place=place)
+    assert data.report == read(table).report
     (said,) = [record.fields for record in caplog.records if record.getMessage() == "cluster read the table"]
-    assert said["again"] in (1, 2)
+    assert 1 <= said["again"] <= 6
     assert said["on_this_machine"] == 0
     assert sum(said["workers"].values()) == said["parts"]
 
