@@ -44,6 +44,10 @@ class PartyCluster(ClusterSettings):
 
     from_rows: int = Field(default=10_000_000, ge=1)
     """Tables of at least this many rows are summed on the cluster."""
+    reads_table: bool = False
+    """Whether workers read the table themselves, each some row groups of its Parquet files, and this machine keeps no
+    columns of it: for tables that are larger than a machine. Every worker must find the files under the same path. All
+    sums are then computed on the cluster, whatever `from_rows` is."""
 
 
 class PartyConfig(Configuration):
@@ -104,6 +108,9 @@ class PartyConfig(Configuration):
     """Column that names each row's epoch, such as the month in which it arrived; no column of the schema. It needs an
     `id_column`. Learners may ask about one epoch, and each epoch has its own budget. How many rows an epoch has is
     public. A row keeps its epoch for good. Default: queries are about all rows only."""
+    rows_on_disk: bool = False
+    """Whether the records are kept on disk in place of memory, 4 bytes a coordinate and row, in a file of
+    `state_directory` that has no name and goes with the node: for tables that are larger than memory."""
     spool_bytes: int = Field(default=10_000_000_000, ge=1 << 20)
     """Disk space for contributions, in bytes. A contribution needs twice its upload and 8 bytes per value."""
     spare_obfuscators: int = Field(default=1000, ge=0, le=1 << 16)
@@ -144,6 +151,18 @@ class PartyConfig(Configuration):
             directory = (info.context or {}).get("directory")
             self._database = DatabaseSource.of(
                 self.database, self.query, password_file=self.password_file, directory=directory
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if self.cluster is None or not self.cluster.reads_table:
+            return self
+        if self.data is None:
+            raise ValueError("cluster.reads_table needs data, Parquet files that workers find; a database has none")
+        if self.epoch_column is not None or self.rows_on_disk:
+            raise ValueError(
+                "cluster.reads_table leaves no columns on this machine; leave out epoch_column and rows_on_disk"
             )
         return self
 

@@ -203,7 +203,7 @@ class GradientQuery(QueryKind):
 
         # One thread suffices: the work is one product per row.
         def of(rows: Records) -> NDArray[np.int64]:
-            return self.sums(rows, fraction_bits, computation.progress)
+            return computation.sums(self, rows, fraction_bits, len(self.theta))
 
         if self.persons is None:
             sums = weighted_sums(records, of, len(self.theta), is_weighted=self.weighted)
@@ -329,6 +329,11 @@ class GradientQuery(QueryKind):
     def takes_parts(self) -> bool:
         """See `QueryKind`."""
         return True
+
+    @property
+    def needs_rows(self) -> bool:
+        """See `QueryKind`."""
+        return self.persons is not None
 
     @property
     def takes_maps(self) -> bool:

@@ -221,6 +221,11 @@ class QueryKind(SumQuery[Any], ABC):
         return False
 
     @property
+    def needs_rows(self) -> bool:
+        """Whether a party computes it from the values of single rows, and not by sums over all of them alone."""
+        return False
+
+    @property
     def is_weighted(self) -> bool:
         """Whether rows count by the schema's weight; a kind that cannot is about the schema without its weight."""
         return False

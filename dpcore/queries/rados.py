@@ -116,6 +116,11 @@ class RadosQuery(QueryKind):
         return self.design.takes_parts
 
     @property
+    def needs_rows(self) -> bool:
+        """See `QueryKind`."""
+        return bool(self.design.rounded or self.design.edge_noise)
+
+    @property
     def takes_maps(self) -> bool:
         """See `QueryKind`."""
         return self.design.takes_maps

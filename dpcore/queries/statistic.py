@@ -120,12 +120,14 @@ class StatisticQuery(QueryKind):
             secret, progress = computation.secret, computation.progress
             return local_sums(self.predicates, self.schema, records, self.noise, secret, progress)
         if self.persons is None:
-            exact = self.sums(records, fraction_bits, computation.progress)
+            exact = computation.sums(self, records, fraction_bits, len(self.predicates))
         else:
             exact = sums_over_persons(
                 computation.persons,
                 records,
-                lambda part, progress: self.sums(part, fraction_bits, progress),
+                lambda part, progress: replace(computation, progress=progress).sums(
+                    self, part, fraction_bits, len(self.predicates)
+                ),
                 computation.progress,
             )
         return exact + self.noise.draw(len(exact), computation.random)
@@ -197,6 +199,11 @@ class StatisticQuery(QueryKind):
     def is_about(self, feature_map: FeatureMap | None) -> bool:
         """Whether its predicates are about records that this maps."""
         return self.feature_map == feature_map
+
+    @property
+    def needs_rows(self) -> bool:
+        """See `QueryKind`."""
+        return self.is_local
 
     @property
     def takes_maps(self) -> bool:

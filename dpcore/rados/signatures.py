@@ -23,8 +23,9 @@ from dpcore.numbers.fixed_point import ONE
 from dpcore.rados.designs.base import RadoDesign
 from dpcore.rados.support import check_support, last_byte, ones_per_rado, packed_width, rows_of_block, subsets
 from dpcore.randomness.sources import KEY_BYTES, KeyedRandom, RandomSource
+from dpcore.records.coding import SIGNS
 from dpcore.records.computation import SumOverRows, sum_on_threads
-from dpcore.records.records import BLOCK_ROWS, Records, sensitive_positive
+from dpcore.records.records import BLOCK_ROWS, Records, not_coded, sensitive_positive
 
 # Most bytes of packed selection bits in a block of candidates, if more are drawn than kept.
 CANDIDATE_BYTES = 1 << 24
@@ -214,8 +215,37 @@ def check_drawable(design: RadoDesign, rados: int) -> None:
         raise PlanError("split is 'exact': a party draws for itself only where it is 'local'")
 
 
-def _check_coded(records: Records, coordinates: Sequence[int]) -> None:
+@dataclass(frozen=True)
+class CodedRows:
+    """The part that counts usable rows, for each coordinate: (2, c), those with other values than -1/+1, and with +1.
+
+    Rows that are not usable count as +1, as in `sensitive_positive`.
+    """
+
+    coordinates: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(2, c)."""
+        return 2, len(self.coordinates)
+
+    def add(self, total: NDArray[np.int64], records: Records, first_row: int) -> None:  # noqa: ARG002  (any rows)
+        """As `RowPart` says."""
+        chosen, unusable = records.features[:, self.coordinates], ~records.usable[:, np.newaxis]
+        total[0] += np.count_nonzero((np.abs(chosen) != ONE) & ~unusable, axis=0)
+        positive = chosen.astype(np.int64) * records.labels[:, np.newaxis] > 0
+        total[1] += np.count_nonzero(positive | unusable, axis=0)
+
+
+def _check_coded(records: Records, coordinates: Sequence[int], sum_over_rows: SumOverRows) -> None:
     """Raise as `sensitive_positive` does for any of these coordinates, in one pass over the rows."""
+    if coordinates and records.are_elsewhere:
+        if records.coding != SIGNS or max(coordinates) >= records.d:
+            sensitive_positive(records, max(coordinates))
+        others = sum_over_rows(CodedRows(tuple(coordinates)), records)[0]
+        if others.any():
+            raise not_coded(coordinates[int(np.flatnonzero(others)[0])])
+        return
     for first in range(0, records.rows if coordinates else 0, BLOCK_ROWS):
         here = records.between(first, first + BLOCK_ROWS)
         fit = np.abs(here.features) == ONE
@@ -235,7 +265,7 @@ def signatures_of(
     """
     check_drawable(design, rados)
     # The accounting of their marginals holds for -1/+1 only.
-    _check_coded(records, design.coded)
+    _check_coded(records, design.coded, sum_over_rows)
     if design.support is not None:
         size = check_support(records.rows, design.support)
         return subsets(records.rows, np.full(rados, size, dtype=np.int64), random)

@@ -32,6 +32,7 @@ from dpcore.errors import ConfigurationError, ShapeError
 from dpcore.numbers.fixed_point import ONE, check_room, largest
 from dpcore.rados.designs.base import RadoDesign
 from dpcore.rados.signatures import (
+    CodedRows,
     GivenSignatures,
     Signatures,
     Truncation,
@@ -42,7 +43,7 @@ from dpcore.rados.signatures import (
 from dpcore.randomness.noise import discrete_gaussian
 from dpcore.randomness.sources import KeyedRandom
 from dpcore.records.computation import Computation, PartySecret, SumOverRows, on_threads, sum_on_threads
-from dpcore.records.records import BLOCK_ROWS, Records, edges, sensitive_positive
+from dpcore.records.records import BLOCK_ROWS, Records, edges, not_coded, sensitive_positive
 
 # Rado sums: exact integer sums of the selected rows.
 
@@ -299,7 +300,8 @@ class PreparedRecords:
         check_drawable(self.design, rados)
         coordinate = admitted.coordinate
         sums: list[NDArray[np.int64]] = []
-        negative = self.records.rows - _positive(self.records, coordinate)
+        watched = _watched(computation, done=False)
+        negative = self.records.rows - _positive(self.records, coordinate, watched.total)
 
         def counts(candidates: UniformSignatures) -> NDArray[np.int64]:
             # Later rounds have few candidates: they report all rows as done.
@@ -342,8 +344,13 @@ class RadoPart:
             add_rado_sums(total, block, self.signatures.block(first_row + first))
 
 
-def _positive(records: Records, coordinate: int) -> int:
+def _positive(records: Records, coordinate: int, sum_over_rows: SumOverRows) -> int:
     """The number of rows whose edge is +1 at `coordinate`. Raises as `sensitive_positive` does for any row."""
+    if records.are_elsewhere:
+        others, positive = sum_over_rows(CodedRows((coordinate,)), records)[:, 0].tolist()
+        if others:
+            raise not_coded(coordinate)
+        return int(positive)
     return sum(
         int(np.count_nonzero(sensitive_positive(records.between(first, first + BLOCK_ROWS), coordinate)))
         for first in range(0, records.rows, BLOCK_ROWS)

@@ -105,6 +105,32 @@ def sum_on_threads(part: RowPart, records: Records, progress: Progress | None = 
     return whole
 
 
+class SummedKind(Protocol):
+    """A kind of query whose contribution without noise is a sum over rows."""
+
+    def sums(self, records: Records, fraction_bits: int, progress: Progress | None = None, /) -> NDArray[np.int64]:
+        """The contribution without noise, of any of the rows."""
+        ...
+
+
+@dataclass(frozen=True)
+class SumsPart:
+    """A RowPart: what `kind.sums` adds for a run of rows."""
+
+    kind: SummedKind
+    fraction_bits: int
+    length: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """See `RowPart`."""
+        return (self.length,)
+
+    def add(self, total: NDArray[np.int64], records: Records, first_row: int) -> None:  # noqa: ARG002  (any rows)
+        """See `RowPart`."""
+        add_exactly(total, self.kind.sums(records, self.fraction_bits))
+
+
 def add_exactly(total: NDArray[np.int64], added: NDArray[np.int64]) -> None:
     """Add the sum of some rows to a total, in place. Both are int64 of the same shape. Raises SlotOverflowError."""
     check_room(largest(total) + largest(added))
@@ -164,6 +190,15 @@ class Computation:
     """Callback `(rows done, m_p)`, which may raise to stop the computation."""
     numbers: RowNumbers | None = None
     """The rows' numbers, for a part of the rows."""
+
+    def sums(self, kind: "SummedKind", records: Records, fraction_bits: int, length: int) -> NDArray[np.int64]:
+        """`kind.sums` of these records: where the rows are, if they are elsewhere, else on one thread: int64 (length,).
+
+        Raises what `kind.sums` and the row sums raise.
+        """
+        if records.are_elsewhere:
+            return self.total(SumsPart(kind, fraction_bits, length), records)
+        return kind.sums(records, fraction_bits, self.progress)
 
     @property
     def persons(self) -> PersonRows:

@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 from dpcore.errors import PlanError, SchemaError, ShapeError
 from dpcore.numbers.fixed_point import ONE, STORED_FRACTION_BITS
 from dpcore.records.coding import SIGNS, Coding, Labels
+from dpcore.records.elsewhere import FeaturesElsewhere
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.weight import WeightUnits, check_weights, weighted_sum
 
@@ -28,7 +29,8 @@ class Records:
 
     # Not in the repr, which may appear in a log.
     features: NDArray[np.int32] = field(repr=False)
-    """(m, d) int32 in units of 2^-30, within [-2^30, 2^30], including the bias (2^30)."""
+    """(m, d) int32 in units of 2^-30, within [-2^30, 2^30], including the bias (2^30). Or FeaturesElsewhere, which
+    stands for them; the machines that read the rows then check their values."""
     labels: Labels = field(repr=False)
     """(m,), or more numbers a row: as `coding` says."""
     usable: NDArray[np.bool_] = field(repr=False)
@@ -45,7 +47,7 @@ class Records:
     def __post_init__(self) -> None:
         self._check_shapes()
         self._check_values()
-        for name in ("features", "labels", "usable", *_weighted(self)):
+        for name in _arrays(self):
             view = getattr(self, name).view()
             view.flags.writeable = False
             object.__setattr__(self, name, view)
@@ -72,6 +74,8 @@ class Records:
         self.coding.check(self.labels)
         if self.weights is not None:
             check_weights(self.weights, self.rows)
+        if self.are_elsewhere:
+            return
         # Block by block, so that memory is read once and no large array is created.
         for first in range(0, self.rows, BLOCK_ROWS):
             rows = slice(first, first + BLOCK_ROWS)
@@ -85,6 +89,11 @@ class Records:
     def rows(self) -> int:
         """m, the number of rows, usable or not."""
         return int(self.features.shape[0])
+
+    @property
+    def are_elsewhere(self) -> bool:
+        """Whether other machines read the features, and only sums over all of these rows can be had."""
+        return isinstance(self.features, FeaturesElsewhere)
 
     @property
     def d(self) -> int:
@@ -102,7 +111,14 @@ class Records:
         return part
 
     def at(self, places: NDArray[np.intp]) -> "Records":
-        """The rows at these places, ascending: views if they are one run, else copies. They are not checked again."""
+        """The rows at these places, ascending: views if they are one run, else copies. They are not checked again.
+
+        If the features are elsewhere: all rows, of which the others are not usable. Sums over them are the same.
+        """
+        if self.are_elsewhere:
+            chosen = np.zeros(self.rows, dtype=np.bool_)
+            chosen[places] = True
+            return self.only(chosen)
         first, stop = int(places[0]), int(places[-1]) + 1
         if stop - first == len(places):
             return self.between(first, stop)
@@ -192,6 +208,12 @@ class Records:
         if self.weights is not None:
             digest.update(b"weights\0" + np.ascontiguousarray(self.weights, dtype="<u2").tobytes())
         return digest.digest()
+
+
+def _arrays(records: Records) -> tuple[str, ...]:
+    """The names of the arrays that this machine has."""
+    features = () if records.are_elsewhere else ("features",)
+    return (*features, "labels", "usable", *_weighted(records))
 
 
 def _weighted(records: Records) -> tuple[str, ...]:
@@ -291,10 +313,13 @@ def sensitive_positive(records: Records, sensitive: int) -> NDArray[np.bool_]:
     _check_coordinate(records, sensitive)
     column = records.features[:, sensitive]
     if not bool(((np.abs(column) == ONE) | ~records.usable).all()):
-        raise SchemaError(
-            f"coordinate {sensitive} is not coded -1/+1: name a boolean or threshold feature as sensitive"
-        )
+        raise not_coded(sensitive)
     return np.asarray((column.astype(np.int64) * records.labels > 0) | ~records.usable, dtype=np.bool_)
+
+
+def not_coded(coordinate: int) -> SchemaError:
+    """The error about a sensitive coordinate that a usable row has another value of than -1 and +1."""
+    return SchemaError(f"coordinate {coordinate} is not coded -1/+1: name a boolean or threshold feature as sensitive")
 
 
 def _check_coordinate(records: Records, coordinate: int) -> None:

@@ -15,6 +15,7 @@ import re
 import tomllib
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from dpcore.errors import SchemaError
@@ -36,23 +37,23 @@ BLANKS = (
 
 
 def form_of(steps: Sequence[str]) -> Form:
-    """A function that brings a text into the form of these steps."""
+    """A function that brings a text into the form of these steps. It can be sent to another process."""
     composes, trims, folds = (step in steps for step in TEXT_STEPS)
+    return partial(_formed, composes, trims, folds)
 
-    def form(text: str) -> str:
-        if len(text) > LONGEST:
-            return text
+
+def _formed(composes: bool, trims: bool, folds: bool, text: str) -> str:
+    if len(text) > LONGEST:
+        return text
+    if composes and not text.isascii():
+        text = unicodedata.normalize("NFC", text)
+    if trims:
+        text = text.strip(BLANKS)
+    if folds:
+        text = text.casefold()
         if composes and not text.isascii():
             text = unicodedata.normalize("NFC", text)
-        if trims:
-            text = text.strip(BLANKS)
-        if folds:
-            text = text.casefold()
-            if composes and not text.isascii():
-                text = unicodedata.normalize("NFC", text)
-        return text
-
-    return form
+    return text
 
 
 def stored_form(steps: Sequence[str]) -> Form:

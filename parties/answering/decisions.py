@@ -157,6 +157,10 @@ def decide(
         check_retry(opened, attempt, roster, retry)
     party = party.under(query.schema)
     check_schema(query, party.schema)
+    if party.records.are_elsewhere and query.kind.needs_rows:
+        raise WireError(
+            Code.PLAN_INFEASIBLE, f"{query.kind.name} needs single rows, and this party's table gives sums alone."
+        )
     party = party.about(query.epoch)
     rows = party.units(query)
     if rows > query.max_rows:

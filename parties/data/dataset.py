@@ -18,6 +18,7 @@ from dpcore.errors import ConfigurationError, DataError, SlotOverflowError
 from dpcore.numbers.progress import Progress
 from dpcore.records.coding import SIGNS, Coding, Labels
 from dpcore.records.computation import PartySecret, RowPart, add_exactly, sum_on_threads
+from dpcore.records.elsewhere import FeaturesElsewhere
 from dpcore.records.encoding import (
     Change,
     StoredLabels,
@@ -35,7 +36,9 @@ from dpcore.records.records import BLOCK_ROWS, Records
 from dpcore.records.schema import Schema
 from dpcore.records.shared_schema import SharedSchema
 from parties.config import PartyCluster, PartyConfig
+from parties.data.disk_features import RowsOnDisk
 from parties.data.epochs import Epochs, EpochsRead, check_epoch_column
+from parties.data.rows_elsewhere import BlockDigest, TableElsewhere, read_elsewhere, sum_elsewhere
 from radobase.cluster_jobs import ITEM_BYTES, ClusterError, ClusterJob, check_in_background
 from radobase.logs import Log
 from radobase.printing import amount
@@ -46,7 +49,7 @@ from radobase.tables.tables import IdentifiedRows, RowsRead, Table, TableSource,
 # Large enough that freed memory goes back to the system immediately.
 _SLAB_BYTES = 64 << 20
 _NAME_BYTES = 16
-_DIGEST = b"rado.v1/data\0"
+_DIGEST = b"rado.v1/data-blocks\0"
 _RECODED = b"recoded\0"
 # More than any memory holds, but still a valid size to allocate. A damaged file may claim any number.
 _MOST_ROWS = 1 << 40
@@ -169,6 +172,14 @@ class LoadReport:
 
 
 @dataclass(frozen=True)
+class RowsOnCluster:
+    """Features stay with the workers of the party's cluster, which read the table themselves."""
+
+    settings: PartyCluster
+    log: Log
+
+
+@dataclass(frozen=True)
 class Dataset:
     """A party's records, ready for any query with this schema, and the report about them."""
 
@@ -192,6 +203,7 @@ def load(
     id_column: str | None = None,
     epoch_column: str | None = None,
     recode: Recode | None = None,
+    place: RowsOnDisk | RowsOnCluster | None = None,
 ) -> Dataset:
     """Read a table through a schema into records of 32-bit fixed point.
 
@@ -199,7 +211,8 @@ def load(
     rows, a slab of records, independent of the file's size.
 
     progress: called with the number of rows read so far. row_key: to number the rows, by `id_column` if it is given,
-    else by their places. epoch_column: names each row's epoch. recode: what the table writes otherwise.
+    else by their places. epoch_column: names each row's epoch. recode: what the table writes otherwise. place: where
+    the features are, if not in memory.
 
     Raises DataError, naming file, line (row for Parquet) and column, for a file that cannot be read, has no rows or
     lacks a column, for a cell that the schema's policy refuses, if the rows of one id are in two epochs, and if the
@@ -214,10 +227,17 @@ def load(
     own_column, first = None if row_key is None else id_column, shared.first
     try:
         codings = [each.label.coding for each in shared.schemas]
-        joined = _Joined(first.d, table.rows, codings, is_weighted=first.weight is not None)
+        kept: RowsOnDisk | TableElsewhere | None
+        if isinstance(place, RowsOnCluster):
+            kept = TableElsewhere.of(table, shared, own_column, epoch_column, recode)
+            blocks = read_elsewhere(place.settings, place.log, kept, progress)
+        else:
+            kept = place
+            blocks = identified_blocks(table, shared, own_column, epoch_column, progress, recode)
+        joined = _Joined(first.d, table.rows, codings, is_weighted=first.weight is not None, place=kept)
         by_id: list[NDArray[np.uint64]] = []
         read = _epochs_of(table, row_key, own_column, epoch_column)
-        for block in identified_blocks(table, shared, own_column, epoch_column, progress, recode):
+        for block in blocks:
             counted.add(block)
             joined.add(block.stored)
             if row_key is not None and id_column is not None:
@@ -237,6 +257,13 @@ def load(
 
 def _epochs_of(table: Table, key: RowKey | None, id_column: str | None, epoch_column: str | None) -> EpochsRead | None:
     return EpochsRead(table, key, id_column, epoch_column) if key and id_column and epoch_column else None
+
+
+def place_of(config: PartyConfig, log: Log) -> RowsOnDisk | RowsOnCluster | None:
+    """Where the party's configuration keeps features; None for memory."""
+    if config.cluster is not None and config.cluster.reads_table:
+        return RowsOnCluster(config.cluster, log)
+    return RowsOnDisk(config.state_directory) if config.rows_on_disk else None
 
 
 def recode_of(config: PartyConfig, schema: Schema | SharedSchema) -> Recode | None:
@@ -282,11 +309,26 @@ def check(
 class _Joined:
     """Joins blocks of rows. There is room for all `expected` rows at first, if the number is known, else it grows."""
 
-    def __init__(self, d: int, expected: int | None, codings: Sequence[Coding], *, is_weighted: bool) -> None:
-        """codings: of each label."""
+    _features: NDArray[np.int32]
+
+    def __init__(
+        self,
+        d: int,
+        expected: int | None,
+        codings: Sequence[Coding],
+        *,
+        is_weighted: bool,
+        place: RowsOnDisk | TableElsewhere | None = None,
+    ) -> None:
+        """codings: of each label. place: where features are; None for memory."""
         self._slab_rows = max(1, _SLAB_BYTES // (4 * d))
         rows = self._slab_rows if expected is None else min(max(expected, 0), _MOST_ROWS)
-        self._features = np.empty((rows, d), dtype=np.int32)
+        self._place = place
+        if isinstance(place, TableElsewhere):
+            features: Any = FeaturesElsewhere(rows, d, place)
+            self._features = features
+        else:
+            self._features = np.empty((rows, d), dtype=np.int32) if place is None else place.resized(None, rows, d)
         self._of_labels = [_JoinedLabels(coding, rows) for coding in codings]
         self._weights = np.empty(rows, dtype=np.uint16) if is_weighted else None
         self._filled = 0
@@ -296,7 +338,8 @@ class _Joined:
         if stop > len(self._features):
             self._resize(max(stop, self._filled + self._slab_rows))
         here = slice(self._filled, stop)
-        self._features[here] = block.features
+        if not isinstance(self._features, FeaturesElsewhere):
+            self._features[here] = block.features
         if self._weights is not None and block.weights is not None:
             self._weights[here] = block.weights
         for own, given in zip(self._of_labels, block.of_labels, strict=True):
@@ -319,8 +362,12 @@ class _Joined:
         return [whole.labelled(each.labels, each.usable, each.coding) for each in self._of_labels]
 
     def _resize(self, rows: int) -> None:
-        # In place: Linux moves an allocation of this size by its page tables, without a copy. No other array shows it.
-        self._features.resize((rows, self._features.shape[1]), refcheck=False)
+        if isinstance(self._place, RowsOnDisk):
+            self._features = self._place.resized(self._features, rows, self._features.shape[1])
+        else:
+            # In place: Linux moves an allocation of this size by its page tables, without a copy. No other array shows
+            # it.
+            self._features.resize((rows, self._features.shape[1]), refcheck=False)
         if self._weights is not None:
             self._weights.resize(rows, refcheck=False)
         for each in self._of_labels:
@@ -352,7 +399,7 @@ class _Counted:
         names = schema.labels if len(schema.labels) > 1 else ("",)
         self._of_labels = [_CountedLabel(name, each.label) for name, each in zip(names, schema.schemas, strict=True)]
         # One for each array, so that the digest does not depend on the blocks in which a source gives its rows.
-        self._of_features, self._of_ids = hashlib.sha256(), hashlib.sha256()
+        self._of_features, self._of_ids = BlockDigest(), hashlib.sha256()
         weight = schema.first.weight
         self._of_weights, self._weight_tallies = hashlib.sha256(), [] if weight is None else [Tally(weight.column)]
         self._of_epochs = hashlib.sha256()
@@ -367,7 +414,10 @@ class _Counted:
         for own, given, tally in zip(self._of_labels, rows.of_labels, tallies, strict=True):
             own.add(given, tally)
         self._tallies = summed([self._tallies, of_features])
-        self._of_features.update(np.ascontiguousarray(rows.features, dtype="<i4").data)
+        if isinstance(rows.features, FeaturesElsewhere):
+            self._of_features.blocks = rows.features.table.blocks
+        else:
+            self._of_features.add(rows.features)
         if rows.weights is not None and rows.weight_tally is not None:
             self._of_weights.update(np.ascontiguousarray(rows.weights, dtype="<u2").data)
             self._weight_tallies = [self._weight_tallies[0] + rows.weight_tally]
@@ -405,7 +455,7 @@ class _Counted:
 
     def _digest(self) -> bytes:
         first, *others = self._of_labels
-        hashes = [self._of_features, first.of_labels, first.of_usable, self._of_ids]
+        hashes: list[Any] = [self._of_features, first.of_labels, first.of_usable, self._of_ids]
         hashes += [self._of_epochs] if self._epochs else []
         # The schema's digest says how many labels there are and if there is a weight: no number of hashes has two
         # meanings.
@@ -516,7 +566,8 @@ class HeldData:
             ids, epochs = config.id_column, config.epoch_column
             recode = recode_of(config, schema)
             columns: dict[str, Any] = {"id_column": ids, "epoch_column": epochs, "recode": recode}
-            dataset = load(config.table, schema, progress, row_key=row_key, **columns)
+            place = place_of(config, node_log)
+            dataset = load(config.table, schema, progress, row_key=row_key, place=place, **columns)
         except DataError as error:
             node_log.error("data refused", reason=str(error))
             if error.may_pass:
@@ -565,7 +616,9 @@ class ClusterRowSums:
         check_in_background(settings, log)
 
     def __call__(self, part: RowPart, records: Records, progress: Progress | None = None) -> NDArray[np.int64]:
-        """See RowSums. If the cluster fails, logs it and sums all rows again on this machine."""
+        """See RowSums. If the cluster fails, logs it and sums on this machine. Raises DataError if a file changed."""
+        if records.are_elsewhere:
+            return sum_elsewhere(self._settings, self._log, part, records, progress)
         if records.rows < self._settings.from_rows:
             return sum_on_threads(part, records, progress)
         try:

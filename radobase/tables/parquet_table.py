@@ -1,7 +1,10 @@
 """Parquet files as batches of Arrow columns; errors name the file and the row, counted from 1, and quote no cell."""
 
+import hashlib
 import os
 from collections.abc import Collection, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -28,12 +31,15 @@ class ParquetTable:
         try:
             with opened(path) as source, pq.ParquetFile(source) as file:
                 self.rows: int = file.metadata.num_rows
+                self.group_rows = tuple(file.metadata.row_group(each).num_rows for each in range(file.num_row_groups))
                 self.columns = tuple(str(name).strip(TRIMMED) for name in file.schema_arrow.names)
                 self.index = index_of(file.schema_arrow)
                 self._names = dict(zip(self.columns, file.schema_arrow.names, strict=True))
                 self._texts = {
                     name for name, kind in zip(self.columns, file.schema_arrow.types, strict=True) if is_text(kind)
                 }
+        except MemoryError:
+            raise
         except _UNREADABLE as error:
             raise self._unreadable(error) from None
 
@@ -42,6 +48,30 @@ class ParquetTable:
     ) -> Generator[pa.RecordBatch]:
         """Arrow batches of `columns`, in the file's own types except for `coded`."""
         del numbers
+        yield from self._read(columns, coded, None)
+
+    def between(
+        self, first: int, stop: int, columns: Sequence[str], coded: Collection[str] = ()
+    ) -> Generator[pa.RecordBatch]:
+        """`batches` of the rows from `first` to before `stop`. Only their row groups are read."""
+        ends = list(accumulate(self.group_rows))
+        groups = [
+            number
+            for number, (end, rows) in enumerate(zip(ends, self.group_rows, strict=True))
+            if rows and end > first and end - rows < stop
+        ]
+        row = ends[groups[0]] - self.group_rows[groups[0]] if groups else stop
+        for batch in self._read(columns, coded, groups):
+            skipped, left = max(0, first - row), stop - row
+            row += batch.num_rows
+            if skipped < batch.num_rows:
+                yield batch.slice(skipped, min(batch.num_rows, left) - skipped)
+            if row >= stop:
+                return
+
+    def _read(
+        self, columns: Sequence[str], coded: Collection[str], groups: Sequence[int] | None
+    ) -> Generator[pa.RecordBatch]:
         names = [self._names[column] for column in columns]
         read_dictionary = [self._names[column] for column in coded if column in self._texts]
         try:
@@ -51,10 +81,12 @@ class ParquetTable:
                     source, read_dictionary=read_dictionary, buffer_size=_BUFFER_BYTES, pre_buffer=False
                 ) as file,
             ):
-                for read in file.iter_batches(batch_size=_BATCH_ROWS, columns=names):
+                for read in file.iter_batches(batch_size=_BATCH_ROWS, row_groups=groups, columns=names):
                     batch = read.select(names).rename_columns(list(columns))
                     self._check(batch)
                     yield batch
+        except MemoryError:
+            raise
         except _UNREADABLE as error:
             raise self._unreadable(error) from None
 
@@ -107,7 +139,8 @@ class ParquetDirectory:
         self.columns: tuple[str, ...] = ()
         self.index: tuple[str, ...] = ()
         self.state = self.state_now()
-        self._parts: list[tuple[ParquetTable, dict[str, str | None]]] = []
+        self.parts: list[tuple[ParquetTable, dict[str, str | None]]] = []
+        """The files in order, each with the columns that its folders name."""
         if not self.state:
             # What a mount that is late looks like.
             sentence = "is a directory without a .parquet or .pq file; give a file, or a directory with some"
@@ -116,7 +149,7 @@ class ParquetDirectory:
             if not path.lower().endswith(PARQUET):
                 raise self.error(f"has the file {path!r}, which is no .parquet or .pq file; move it elsewhere")
             self._add(ParquetTable(str(directory / path)), self._folders(path))
-        self.rows = sum(table.rows for table, _ in self._parts)
+        self.rows = sum(table.rows for table, _ in self.parts)
 
     def state_now(self) -> DirectoryState:
         """The state of all files, in the order in which they are read. Raises DataError if a folder cannot be read."""
@@ -146,41 +179,46 @@ class ParquetDirectory:
         if twice := sorted(set(table.columns) & set(folders)):
             raise table.error("is a column of the file and the name of a folder; rename one", column=twice[0])
         columns = (*table.columns, *folders)
-        if self._parts and (other := sorted(set(columns) ^ set(self.columns))):
-            first = self._parts[0][0].path
+        if self.parts and (other := sorted(set(columns) ^ set(self.columns))):
+            first = self.parts[0][0].path
             has, lacks = (table.path, first) if other[0] in columns else (first, table.path)
             raise self.error(
                 f"{has} has this column and {lacks} does not; write all files with the same columns", column=other[0]
             )
         self.columns, self.index = self.columns or columns, self.index or table.index
-        self._parts.append((table, folders))
+        self.parts.append((table, folders))
 
     def batches(
         self, columns: Sequence[str], *, numbers: Collection[str] = (), coded: Collection[str] = ()
     ) -> Generator[pa.RecordBatch]:
         """Arrow batches of `columns`, in each file's own types; those of folders are texts."""
-        for table, folders in self._parts:
+        for table, folders in self.parts:
             own = [column for column in columns if column not in folders]
             # A file's number of rows is in batches of any column.
             read = own or list(table.columns[:1])
             for batch in table.batches(read, numbers=numbers, coded=coded):
-                cells = [
-                    pa.repeat(pa.scalar(folders[column], pa.string()), batch.num_rows)
-                    if column in folders
-                    else batch.column(column)
-                    for column in columns
-                ]
-                yield pa.RecordBatch.from_arrays(cells, names=list(columns))
+                yield _with_folders(batch, columns, folders)
 
     def error(self, sentence: str, *, row: int | None = None, column: str | None = None) -> DataError:
         """The error about data row `row`, with its file, and counted from 1 in that file."""
         if row is None:
             return DataError(sentence, file=self.path, column=column)
-        for table, _ in self._parts:
+        for table, _ in self.parts:
             if row < table.rows:
                 return table.error(sentence, row=row, column=column)
             row -= table.rows
         raise AssertionError("the row is one of the files'")
+
+
+def _with_folders(batch: pa.RecordBatch, columns: Sequence[str], folders: dict[str, str | None]) -> pa.RecordBatch:
+    """The columns of a file's batch and of its folders, in this order."""
+    cells = [
+        pa.repeat(pa.scalar(folders[column], pa.string()), batch.num_rows)
+        if column in folders
+        else batch.column(column)
+        for column in columns
+    ]
+    return pa.RecordBatch.from_arrays(cells, names=list(columns))
 
 
 def _paths(directory: Path) -> Iterator[str]:
@@ -194,3 +232,129 @@ def _paths(directory: Path) -> Iterator[str]:
         folders[:] = [name for name in folders if not name.startswith(_IGNORED)]
         found += [Path(folder, name).relative_to(directory) for name in files if not name.startswith(_IGNORED)]
     yield from sorted((path.as_posix() for path in found), key=os.fsencode)
+
+
+# Parts of such a table, which several machines read.
+
+
+_TAIL_BYTES = 8
+"""The length of the footer, and four letters."""
+# Arrow refuses larger ones itself.
+_MOST_FOOTER_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class FileRows:
+    """Rows `first` to before `stop` of one file, and how the file was when its rows were counted."""
+
+    path: str
+    folders: dict[str, str | None]
+    first: int
+    stop: int
+    size_bytes: int
+    written_ns: int
+    footer: bytes
+    """SHA-256 of the file's footer, which has the place of every page."""
+
+    def check(self) -> None:
+        """Raise DataError if the file is missing or another one."""
+        if file_state(self.path) != (self.size_bytes, self.written_ns, self.footer):
+            raise DataError("changed since its rows were counted; read the table again", file=self.path)
+
+
+@dataclass
+class RowRange:
+    """A Table: consecutive rows of a Parquet file or directory, which another machine can read by itself."""
+
+    path: str
+    """Of the whole table."""
+    columns: tuple[str, ...]
+    first_row: int
+    """In the whole table."""
+    files: tuple[FileRows, ...]
+    index: tuple[str, ...] = ()
+    state: None = None
+
+    @property
+    def rows(self) -> int:
+        """How many rows these are."""
+        return sum(each.stop - each.first for each in self.files)
+
+    def check(self) -> None:
+        """Raise DataError if one of its files is missing or another one."""
+        for file in self.files:
+            file.check()
+
+    def batches(
+        self, columns: Sequence[str], *, numbers: Collection[str] = (), coded: Collection[str] = ()
+    ) -> Generator[pa.RecordBatch]:
+        """See `ParquetDirectory`. Raises DataError if a file is another one, before its rows and after them."""
+        del numbers
+        for file in self.files:
+            file.check()
+            table, folders = ParquetTable(file.path), file.folders
+            own = [column for column in columns if column not in folders] or list(table.columns[:1])
+            for batch in table.between(file.first, file.stop, own, coded):
+                yield _with_folders(batch, columns, folders)
+            file.check()
+
+    def error(self, sentence: str, *, row: int | None = None, column: str | None = None) -> DataError:
+        """See `ParquetDirectory`; the row is counted from the first of these rows."""
+        if row is None:
+            return DataError(sentence, file=self.path, column=column)
+        for file in self.files:
+            rows = file.stop - file.first
+            if row < rows:
+                return DataError(sentence, file=file.path, row=file.first + row + 1, column=column)
+            row -= rows
+        raise AssertionError("the row is one of the files'")
+
+
+def file_state(path: str) -> tuple[int, int, bytes]:
+    """The size, the time of the last writing and the footer's digest of a Parquet file. Raises DataError."""
+    try:
+        with Path(path).open("rb") as file:
+            found = os.fstat(file.fileno())
+            file.seek(max(0, found.st_size - _TAIL_BYTES))
+            footer_bytes = int.from_bytes(file.read(_TAIL_BYTES)[:4], "little") + _TAIL_BYTES
+            if footer_bytes > min(found.st_size, _MOST_FOOTER_BYTES):
+                raise DataError("is not a readable Parquet file (truncated or damaged); write it again", file=path)
+            file.seek(found.st_size - footer_bytes)
+            return found.st_size, found.st_mtime_ns, hashlib.sha256(file.read(footer_bytes)).digest()
+    except OSError as error:
+        sentence = f"cannot be read ({os.strerror(error.errno or 0)}); every machine must find it under this path"
+        raise DataError(sentence, file=path) from None
+
+
+def row_ranges(table: ParquetTable | ParquetDirectory, least_rows: int, whole_rows: int) -> list[RowRange]:
+    """The table in parts of whole row groups, each of `least_rows` or more if there are so many.
+
+    A part ends at the next multiple of `whole_rows`, so that it also has the first rows of another row group. Raises
+    DataError if a file cannot be read.
+    """
+    files = table.parts if isinstance(table, ParquetDirectory) else [(table, {})]
+    ends = list(accumulate(rows for file, _ in files for rows in file.group_rows))
+    cuts, rows = [0], ends[-1] if ends else 0
+    for end in ends:
+        cut = min(rows, -(-end // whole_rows) * whole_rows)
+        if cut - cuts[-1] >= least_rows:
+            cuts.append(cut)
+    if cuts[-1] < rows:
+        cuts.append(rows)
+    states = [file_state(file.path) for file, _ in files]
+    firsts = list(accumulate((file.rows for file, _ in files), initial=0))
+    found = []
+
+    def path(file: ParquetTable) -> str:
+        return str(Path(file.path).absolute())
+
+    for first, stop in pairwise(cuts):
+        own = tuple(
+            FileRows(
+                str(Path(file.path).absolute()), folders, max(0, first - start), min(file.rows, stop - start), *state
+            )
+            for (file, folders), start, state in zip(files, firsts, states, strict=False)
+            if start < stop and start + file.rows > first
+        )
+        found.append(RowRange(table.path, table.columns, first, own, tuple(table.index)))
+    return found

@@ -44,7 +44,7 @@ from radobase.tables.arrow_table import ArrowTable, same_headers
 from radobase.tables.csv_table import CsvTable
 from radobase.tables.database_source import DatabaseSource
 from radobase.tables.database_table import DatabaseTable
-from radobase.tables.parquet_table import PARQUET, DirectoryState, ParquetDirectory, ParquetTable, is_text
+from radobase.tables.parquet_table import PARQUET, DirectoryState, ParquetDirectory, ParquetTable, RowRange, is_text
 from radobase.tables.recoding import Occurrences, Recode
 
 RowsRead = Callable[[int], None]
@@ -380,6 +380,9 @@ def _state(path: str | Path) -> tuple[int, int, int] | None:
 
 
 def _check_unchanged(table: Table) -> None:
+    if isinstance(table, RowRange):
+        # Checked with each of its files.
+        return
     if isinstance(table, ParquetDirectory):
         found: FileState = table.state_now()
     else:

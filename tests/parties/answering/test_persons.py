@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ from dpcore.queries.gradient import GradientQuery
 from dpcore.queries.moments import MomentsQuery
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation
+from dpcore.records.elsewhere import FeaturesElsewhere
 from dpcore.records.held_back import HeldBack, Part, RowNumbers
 from dpcore.records.persons import PERSON_WEIGHT, Persons
+from dpcore.records.records import Records
 from parties.answering.contribution import integer_vector
 from parties.ledger.charges import PERSON, RECORD, charge_for
 from parties.policy import PolicyLimits, ScopeLimit
@@ -104,6 +107,17 @@ def test_a_party_with_a_limit_for_persons_refuses_queries_of_records(ada):
     assert asked(ada, about(ada.world, None)) is Code.UNIT_REFUSED
     assert ada.ledger.events() == []
     assert asked(ada, about(ada.world)).rows == 9
+
+
+def test_gradients_of_persons_need_their_rows(ada):
+    """Where workers of a cluster read the table, the party has no single rows. Nothing is charged."""
+    party = ada.lifecycle.party
+    features: Any = FeaturesElsewhere(40, 3, None)
+    elsewhere = Records(features, party.records.labels, party.records.usable)
+    ada.lifecycle.follow_data(replace(party, records=elsewhere))
+    assert asked(ada, about(ada.world, kind=GRADIENT)) is Code.PLAN_INFEASIBLE
+    assert ada.ledger.events() == []
+    assert asked(ada, about(ada.world, kind=MOMENTS)).rows == 9
 
 
 def test_the_limit_for_persons_is_one_of_its_own(ada):

@@ -1,0 +1,455 @@
+"""A table that workers of a party's cluster read themselves: digests, rows and sums are those of one machine."""
+
+import os
+import pickle
+import shutil
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dpcore.accounting.noise_shares import GaussianShares
+from dpcore.errors import ConfigurationError, DataError, PlanError
+from dpcore.numbers.fixed_point import ONE
+from dpcore.predicates.notation import parse
+from dpcore.queries.gradient import GradientQuery
+from dpcore.queries.moments import MomentsQuery
+from dpcore.queries.rados import RadosQuery
+from dpcore.queries.statistic import StatisticQuery
+from dpcore.rados.designs import dp_feat_design, plain_design
+from dpcore.randomness.sources import SeededRandom
+from dpcore.records.clipping import Clip
+from dpcore.records.computation import Computation, PartySecret, sum_on_threads
+from dpcore.records.feature_map import Column, FeatureMap, Hat, Term
+from dpcore.records.features import Label
+from dpcore.records.held_back import HeldBack, Part, RowKey
+from dpcore.records.persons import Persons
+from dpcore.records.records import BLOCK_ROWS
+from dpcore.records.shared_schema import SharedSchema
+from parties.config import PartyCluster, PartyConfig
+from parties.data import rows_elsewhere
+from parties.data.dataset import ClusterRowSums, RowsOnCluster, load
+from radobase.cluster_jobs import ClusterError, ClusterJob, _read
+from radobase.logs import Log
+from radobase.tables.parquet_table import file_state
+from radobase.tables.recoding import load_recode
+from tests.federation.party import SCHEMA
+from tests.ray_nodes import needs_ray, slowly
+from tests.waiting import HANG_S
+
+KEY = RowKey(bytes(32), "f", "p", "d")
+FILES = ((5000, 3), (300, 1), (9000, 4), (4096, 2))
+ROWS = sum(rows for rows, _ in FILES)
+SETTINGS = PartyCluster(address="auto", workers=2, timeout_s=HANG_S, reads_table=True)
+MAP = FeatureMap((Term(Hat(0, None, 0, ONE)), Term(Column(1))), bias=SCHEMA.bias)
+
+
+def columns(rows, seed):
+    random = np.random.default_rng(seed)
+    age = [
+        None if missing else float(x)
+        for missing, x in zip(random.random(rows) < 0.01, random.integers(0, 100, rows), strict=True)
+    ]
+    texts = {name: random.choice(["yes", "no"], rows).tolist() for name in ("smoker", "stayed", "late")}
+    return pa.table({"age": age, **texts, "id": [f"{seed}-{row // 2}" for row in range(rows)]})
+
+
+def write(directory: Path) -> Path:
+    """Files of several row groups, one of them empty, in folders."""
+    for number, (rows, groups) in enumerate(FILES):
+        path = directory / f"year={2020 + number}" / "part.parquet"
+        path.parent.mkdir(parents=True)
+        table = columns(rows, number)
+        with pq.ParquetWriter(path, table.schema) as writer:
+            for group in range(groups):
+                size = -(-rows // groups)
+                writer.write_table(table.slice(group * size, size), row_group_size=rows)
+                if number == 2:
+                    writer.write_batch(pa.RecordBatch.from_pylist([], schema=table.schema))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("table"))
+
+
+class PlainJob:
+    """In place of a ClusterJob: this process computes, and every message is pickled as between processes."""
+
+    order = 1
+
+    def __init__(self, settings, function, shared):
+        self.function, self.shared = pickle.loads(pickle.dumps((function, shared)))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return
+
+    def results(self, count, load, idle):
+        for number in range(count)[:: self.order]:
+            answer = self.function(self.shared, pickle.loads(pickle.dumps(load(number))))
+            yield _read(pickle.dumps((number, answer)))
+
+
+class BackwardsJob(PlainJob):
+    """The last part first."""
+
+    order = -1
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch, caplog):
+    caplog.set_level("INFO")
+    monkeypatch.setattr("parties.data.rows_elsewhere.LEAST_PART_ROWS", 1)
+    monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", PlainJob)
+    monkeypatch.setattr("radobase.cluster_jobs.check_cluster", lambda _: None)
+
+
+def read(table, settings=None, schema=SCHEMA):
+    place = settings and RowsOnCluster(settings, Log("party"))
+    return load(table, schema, row_key=KEY, id_column="id", place=place)
+
+
+def contribution(data, kind, feature_map=None, settings=SETTINGS):
+    rows = data.records if feature_map is None else data.records.mapped(feature_map)
+    rows = data.numbers.part_of(rows, HeldBack(Fraction(1, 5), Part.TRAINING))
+    sums = ClusterRowSums(settings, Log("party")) if data.records.are_elsewhere else sum_on_threads
+    secret = PartySecret(bytes(32), SCHEMA.digest)
+    return kind.contribution(rows, 10, Computation(SeededRandom(3), secret, sums, numbers=data.numbers))
+
+
+KINDS = {
+    "rados": (RadosQuery(12, plain_design(SCHEMA)), None),
+    "moments": (MomentsQuery(Clip(Fraction(2), bias=True), 7, 3), None),
+    "gradient": (GradientQuery("logistic", (5 << 20, -(2 << 20), 1 << 19), Fraction(1), 3), None),
+    "dp-feat": (RadosQuery(12, dp_feat_design(SCHEMA, ["smoker"], Fraction(1))), None),
+    "statistics": (StatisticQuery((parse("y == 1"), parse('x["age"] >= 30')), SCHEMA, GaussianShares(3)), None),
+    "mapped gradient": (GradientQuery("logistic", (5 << 20, 1 << 19, -(2 << 20)), Fraction(1), 3), MAP),
+}
+
+
+def test_all_is_as_on_one_machine(files, monkeypatch, caplog):
+    alone = read(files)
+    monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", BackwardsJob)
+    data = read(files, SETTINGS)
+    assert data.report == alone.report
+    assert data.records.rows == ROWS
+    np.testing.assert_array_equal(data.records.labels, alone.records.labels)
+    np.testing.assert_array_equal(data.records.usable, alone.records.usable)
+    np.testing.assert_array_equal(data.numbers.by_id, alone.numbers.by_id)
+    for name, (kind, feature_map) in KINDS.items():
+        found = contribution(data, kind, feature_map)
+        np.testing.assert_array_equal(found, contribution(alone, kind, feature_map), err_msg=name)
+    said = [record.fields for record in caplog.records if record.getMessage() == "cluster read the table"]
+    assert len(said) > len(KINDS)
+    assert all(each["rows"] == ROWS and each["parts"] > 3 and not each["on_this_machine"] for each in said)
+    assert all(sum(each["workers"].values()) == each["parts"] for each in said)
+
+
+def warnings(caplog):
+    return [record.fields["reason"] for record in caplog.records if record.getMessage().startswith("cluster failed")]
+
+
+def damaged(change):
+    """A job whose workers' answers `change` alters: change(number, answer)."""
+
+    class Job(PlainJob):
+        def results(self, count, load, idle):
+            for number, answer in super().results(count, load, idle):
+                yield number, change(number, answer)
+
+    return Job
+
+
+MOST = (1 << 63) - 1
+SWAPPED: dict[int, tuple] = {}
+
+
+def another(number, answer):
+    """The answer of the part before, which is of as many rows."""
+    SWAPPED[number] = answer
+    return SWAPPED.get(number - 1, answer)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (another, "another part"),
+        (lambda _, answer: (*answer[:2], answer[2][:-1]), "no sum of the query's shape"),
+        (
+            lambda number, answer: (*answer[:2], np.full_like(answer[2], MOST)) if number else answer,
+            "impossible for these rows",
+        ),
+    ],
+)
+def test_a_wrong_answer_is_noticed_and_the_part_summed_again(files, monkeypatch, caplog, change, reason):
+    kind = KINDS["gradient"][0]
+    alone, data = read(files), read(files, SETTINGS)
+    monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", damaged(change))
+    np.testing.assert_array_equal(contribution(data, kind), contribution(alone, kind))
+    found = warnings(caplog)
+    assert found
+    assert all(reason in each for each in found)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (another, "another part"),
+        (lambda _, answer: (*answer[:2], answer[2][:-32], *answer[3:]), "another part"),
+        (lambda *_: 7, "no answer about a part"),
+    ],
+)
+def test_a_wrong_reading_is_noticed_and_the_part_read_again(files, monkeypatch, caplog, change, reason):
+    monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", damaged(change))
+    assert read(files, SETTINGS).report == read(files).report
+    assert warnings(caplog)
+    assert all(reason in each for each in warnings(caplog))
+
+
+@pytest.mark.more
+def test_labels_of_another_form_are_noticed(files, monkeypatch, caplog):
+    def wider(_, answer):
+        return (*answer[:3], tuple((labels.astype(np.int64), usable) for labels, usable in answer[3]), *answer[4:])
+
+    def fewer(_, answer):
+        return (*answer[:3], tuple((labels, usable[:-1]) for labels, usable in answer[3]), *answer[4:])
+
+    def shorter(_, answer):
+        return (*answer[:5], answer[5][:-1], *answer[6:])
+
+    for change in (wider, fewer, shorter, lambda _, answer: answer[:4]):
+        caplog.clear()
+        monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", damaged(change))
+        assert read(files, SETTINGS).report == read(files).report
+        assert len(warnings(caplog)) > 3
+
+
+def unable(function, shared, payload):
+    """For functools.partial: a worker with too little memory."""
+    raise MemoryError
+
+
+@pytest.mark.more
+def test_a_worker_without_memory_says_so_and_this_machine_does_its_part(files, monkeypatch, caplog):
+    real = rows_elsewhere._read_part
+    data = read(files)
+
+    class Small(PlainJob):
+        def __init__(self, settings, function, shared):
+            super().__init__(settings, partial(rows_elsewhere._answered, partial(unable, real)), shared)
+
+    monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", Small)
+    assert read(files, SETTINGS).report == data.report
+    assert all("too little memory" in each for each in warnings(caplog))
+    (said,) = [record.fields for record in caplog.records if record.getMessage() == "cluster read the table"]
+    assert said["on_this_machine"] == said["parts"]
+
+
+@pytest.mark.more
+def test_a_cluster_that_fails_leaves_the_rest_to_this_machine(files, monkeypatch, caplog):
+    class Ends(PlainJob):
+        def results(self, count, load, idle):
+            yield from list(super().results(2, load, idle))
+            raise ClusterError("the cluster is gone")
+
+    alone = read(files)
+    monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", Ends)
+    data = read(files, SETTINGS)
+    assert data.report == alone.report
+    for kind, feature_map in KINDS.values():
+        np.testing.assert_array_equal(contribution(data, kind, feature_map), contribution(alone, kind, feature_map))
+    assert set(warnings(caplog)) == {"the cluster is gone"}
+
+
+def test_a_file_that_is_missing_at_a_worker_is_read_by_this_machine(files, tmp_path, monkeypatch, caplog):
+    table = shutil.copytree(files, tmp_path / "table")
+    alone = read(table)
+    moved = next(table.rglob("*.parquet"))
+
+    class Without(PlainJob):
+        def results(self, count, load, idle):
+            for number in range(count):
+                payload = load(number)
+                moved.rename(moved.with_suffix(".away"))
+                answer = self.function(self.shared, payload)
+                moved.with_suffix(".away").rename(moved)
+                yield number, answer
+
+    monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", Without)
+    data = read(table, SETTINGS)
+    assert data.report == alone.report
+    assert warnings(caplog)
+    assert all("every machine must find it under this path" in each for each in warnings(caplog))
+
+
+def rewritten(path, keep_time):
+    state, found = path.stat(), pq.read_table(path)
+    ages = found["age"].to_pylist()
+    ages[0], ages[1] = 41.0, 17.0
+    pq.write_table(found.set_column(0, "age", pa.array(ages)), path)
+    if keep_time:
+        os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+
+@pytest.mark.parametrize("keep_time", [False, True])
+def test_a_file_that_changed_since_it_was_read_is_refused(files, tmp_path, keep_time):
+    table = shutil.copytree(files, tmp_path / "table")
+    data = read(table, SETTINGS)
+    rewritten(next(table.rglob("*.parquet")), keep_time)
+    with pytest.raises(DataError, match="changed since its rows were counted; read the table again"):
+        contribution(data, KINDS["moments"][0])
+
+
+def test_rows_that_changed_in_a_file_that_looks_the_same_are_refused(files, monkeypatch):
+    """By the part's digest: pages may change where the footer does not."""
+    data = read(files, SETTINGS)
+    data.records.features.table.blocks[-1] ^= 1
+    with pytest.raises(DataError, match="rows that changed since the table was read"):
+        contribution(data, KINDS["moments"][0])
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(files, tmp_path, monkeypatch):
+    table = shutil.copytree(files, tmp_path / "table")
+    last = max(table.rglob("*.parquet"))
+
+    class Meanwhile(PlainJob):
+        def results(self, count, load, idle):
+            for number, answer in super().results(count - 1, load, idle):
+                if number == 0:
+                    rewritten(last, keep_time=False)
+                yield number, answer
+            yield from ()
+            raise ClusterError("ended")
+
+    monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", Meanwhile)
+    with pytest.raises(DataError, match="changed since its rows were counted"):
+        read(table, SETTINGS)
+
+
+def test_a_cell_that_is_refused_is_named_as_on_one_machine(files, tmp_path):
+    table = shutil.copytree(files, tmp_path / "table")
+    path = sorted(table.rglob("*.parquet"))[2]
+    found = pq.read_table(path)
+    smoker = found["smoker"].to_pylist()
+    smoker[4321] = "perhaps"
+    pq.write_table(found.set_column(1, "smoker", pa.array(smoker)), path, row_group_size=3000)
+    with pytest.raises(DataError) as alone:
+        read(table)
+    with pytest.raises(DataError) as spread:
+        read(table, SETTINGS)
+    assert str(spread.value) == str(alone.value)
+    assert "row 4322" in str(spread.value)
+
+
+def test_files_of_other_columns_and_other_tables_are_refused(files, tmp_path):
+    table = shutil.copytree(files, tmp_path / "table")
+    pq.write_table(columns(10, 9).drop_columns(["age"]), table / "year=2020" / "short.parquet")
+    with pytest.raises(DataError, match=r"has this column and .* does not; write all files with the same columns"):
+        read(table, SETTINGS)
+    one = tmp_path / "one.parquet"
+    pq.write_table(columns(10, 9).slice(0, 0), one)
+    with pytest.raises(DataError, match="no rows"):
+        read(one, SETTINGS)
+    text = tmp_path / "table.csv"
+    text.write_text("age,smoker,stayed,id\n1,yes,no,a\n")
+    with pytest.raises(ConfigurationError, match="workers read Parquet files alone"):
+        read(text, SETTINGS)
+    with pytest.raises(ConfigurationError, match="need the rows on this machine"):
+        place = RowsOnCluster(SETTINGS, Log("party"))
+        load(files, SCHEMA, row_key=KEY, id_column="id", epoch_column="year", place=place)
+
+
+def test_several_labels_and_recoded_cells_are_as_on_one_machine(files, tmp_path):
+    late = Label(column="late", positive=("yes",), negative=("no",))
+    schema = SharedSchema({"stayed": SCHEMA, "late": replace(SCHEMA, label=late)})
+    path = tmp_path / "recode.toml"
+    path.write_text('[columns.smoker]\ncells = { "yes" = "no", "no" = "yes" }\n')
+    recode, place = load_recode(path, schema), RowsOnCluster(SETTINGS, Log("party"))
+    alone = load(files, schema, row_key=KEY, id_column="id", recode=recode)
+    data = load(files, schema, row_key=KEY, id_column="id", recode=recode, place=place)
+    assert data.report == alone.report
+    kind, sums = KINDS["gradient"][0], ClusterRowSums(SETTINGS, Log("party"))
+    for (_, own), (_, other) in zip(data.others, alone.others, strict=True):
+        found = kind.contribution(own, 10, Computation(SeededRandom(3), row_sums=sums))
+        np.testing.assert_array_equal(found, kind.contribution(other, 10, Computation(SeededRandom(3))))
+
+
+def test_one_file_is_read_in_parts_too(files, tmp_path):
+    one = tmp_path / "one.parquet"
+    pq.write_table(columns(3 * BLOCK_ROWS + 5, 4), one, row_group_size=BLOCK_ROWS - 100)
+    data, alone = read(one, SETTINGS), read(one)
+    assert data.report == alone.report
+    assert len(data.records.features.table.ranges) == 4
+    kind = KINDS["gradient"][0]
+    np.testing.assert_array_equal(contribution(data, kind), contribution(alone, kind))
+
+
+def test_features_that_are_elsewhere_cannot_be_read_here(files):
+    features = read(files, SETTINGS).records.features
+    for look in (np.asarray, np.abs, iter, lambda f: f[:, 0], lambda f: f[[1, 2]], lambda f: f[::2]):
+        with pytest.raises(PlanError, match="needs the values of rows"):
+            look(features)
+    with pytest.raises(PlanError, match="begins with the first row"):
+        data = read(files, SETTINGS)
+        ClusterRowSums(SETTINGS, Log("party"))(None, data.records.between(5, 10))
+
+
+def test_averages_over_persons_are_the_same(files):
+    kind = replace(KINDS["moments"][0], persons=Persons(1))
+    np.testing.assert_array_equal(contribution(read(files, SETTINGS), kind), contribution(read(files), kind))
+
+
+def test_a_damaged_footer_is_refused(tmp_path):
+    path = tmp_path / "t.parquet"
+    path.write_bytes(b"PAR1" + b"\xff" * 4 + b"PAR1")
+    with pytest.raises(DataError, match="not a readable Parquet file"):
+        file_state(str(path))
+
+
+@pytest.mark.more
+@pytest.mark.slow
+@needs_ray
+def test_a_lost_worker_costs_its_part_only(nodes, tmp_path, monkeypatch, caplog):
+    table = tmp_path / "one.parquet"
+    pq.write_table(columns(12 * BLOCK_ROWS, 4), table, row_group_size=BLOCK_ROWS)
+
+    class Slow(ClusterJob):
+        def __init__(self, settings, function, shared):
+            super().__init__(settings, partial(slowly, function), shared)
+
+    monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", Slow)
+    settings = SETTINGS.model_copy(update={"address": nodes.address, "token_file": nodes.token_file, "workers": 3})
+    killed = []
+
+    def progress(_):
+        if not killed:
+            killed.append(nodes.kill_busy_worker())
+
+    place = RowsOnCluster(settings, Log("party"))
+    data = load(table, SCHEMA, progress, row_key=KEY, id_column="id", place=place)
+    assert data.report == read(table).report
+    (said,) = [record.fields for record in caplog.records if record.getMessage() == "cluster read the table"]
+    assert 1 <= said["again"] <= 6
+    assert said["on_this_machine"] == 0
+    assert sum(said["workers"].values()) == said["parts"]
+
+
+@pytest.mark.parametrize("change", [{"epoch_column": "month", "id_column": "id"}, {"rows_on_disk": True}])
+def test_a_configuration_that_cannot_be_is_refused(offline, change):
+    config = PartyConfig.load(offline.directory("ada") / "party.toml").model_dump(by_alias=True)
+    cluster = {"cluster": {"address": "auto", "reads_table": True}}
+    assert PartyConfig.model_validate(config | cluster).cluster.reads_table
+    with pytest.raises(ValueError, match="leave out epoch_column and rows_on_disk"):
+        PartyConfig.model_validate(config | cluster | change)
+    with pytest.raises(ValueError, match="needs data, Parquet files"):
+        database = {"data": None, "source": "sqlite:t", "query": "SELECT 1"}
+        PartyConfig.model_validate(config | cluster | database)
