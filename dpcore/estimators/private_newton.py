@@ -131,7 +131,8 @@ class PrivateNewton(LinearClassifier):
 
     Of a label of several classes, `fit_queries` learns a row of weights for each, `theta_` (k, d), as
     dpcore.estimators.class_newton describes; `covariance_` (k d, k d) is then of weights beside the average of all
-    classes, class by class (dpcore.estimators.errors_of_classes), None for too many weights, or without a gradient.
+    classes, class by class (dpcore.estimators.errors_of_classes). It is None for a clip below 1.5, with class weights,
+    for too many weights, or without a gradient.
     """
 
     several_classes: ClassVar[bool] = True
@@ -276,7 +277,9 @@ class PrivateNewton(LinearClassifier):
         self.rounds_done_ = 1 + learned.rounds
         theta = learned.phi @ basis.matrix
         self.covariance_, self.sampling_ = None, None
-        if learned.answers and moments.bias and moments.sum_noise:
+        # With more clipping the weights are not those of a multinomial regression.
+        is_whole = settings.clip >= CLIP_OF_LOG_ODDS_OF_CLASSES and not weighing.weights
+        if is_whole and learned.answers and moments.bias and moments.sum_noise:
             # The loss is not used: it has the covariances of a model without a map cleaned.
             loss = OfLogOdds(float(clip))
             self._keep_errors_of_classes(
@@ -293,8 +296,7 @@ class PrivateNewton(LinearClassifier):
         answers = [ClassAnswer(phi @ released.basis, mean, deviation) for phi, mean, deviation in learned.answers]
         errors = errors_of_classes(theta, answers, released)
         if errors is not None:
-            is_whole = self.clip is not None and self.clip >= CLIP_OF_LOG_ODDS_OF_CLASSES and not self.class_weights_
-            self.covariance_, self.sampling_ = errors.covariance, errors.sampling if is_whole else None
+            self.covariance_, self.sampling_ = errors.covariance, errors.sampling
 
     def _learn_numbers(self, oracle: NumberOracle) -> None:
         """A regression. Raises ConfigurationError without a bias."""
