@@ -169,7 +169,7 @@ def coefficient_tables(
     if reference is not None:
         raise ConfigurationError(
             "only a model of several classes that states errors of its weights compares them with a reference: leave "
-            "it out, or train newton"
+            "it out, or train newton with a clip of at least 1.5"
         )
     found = coefficients(model, releases, options or {}, np.random.default_rng(0))
     return tuple(_table(model, each, adjustment) for each in found)

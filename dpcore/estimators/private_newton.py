@@ -280,7 +280,7 @@ class PrivateNewton(LinearClassifier):
         # With more clipping the weights are not those of a multinomial regression.
         is_whole = settings.clip >= CLIP_OF_LOG_ODDS_OF_CLASSES and not weighing.weights
         if is_whole and learned.answers and moments.bias and moments.sum_noise:
-            # The loss is not used: it has the covariances of a model without a map cleaned.
+            # Of the loss the prior is used alone.
             loss = OfLogOdds(float(clip))
             self._keep_errors_of_classes(
                 theta, learned, Released(oracle.schema, moments, basis.matrix, loss.clip, loss=loss)
