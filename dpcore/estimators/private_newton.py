@@ -24,7 +24,7 @@ from dpcore.estimators.class_newton import Learned as LearnedClasses
 from dpcore.estimators.class_newton import learn as learn_classes
 from dpcore.estimators.class_weights import check_asked, weigh
 from dpcore.estimators.curvatures import OfLogOdds
-from dpcore.estimators.errors_of_classes import ClassAnswer, errors_of_classes
+from dpcore.estimators.errors_of_classes import PRIOR_OF_CLASSES, ClassAnswer, errors_of_classes
 from dpcore.estimators.errors_of_weights import Answer, Released, errors_of_weights
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant
 from dpcore.estimators.number_newton import NumberSettings
@@ -281,7 +281,7 @@ class PrivateNewton(LinearClassifier):
         is_whole = settings.clip >= CLIP_OF_LOG_ODDS_OF_CLASSES and not weighing.weights
         if is_whole and learned.answers and moments.bias and moments.sum_noise:
             # Of the loss the prior is used alone.
-            loss = OfLogOdds(float(clip))
+            loss = OfLogOdds(float(clip), prior=PRIOR_OF_CLASSES)
             self._keep_errors_of_classes(
                 theta, learned, Released(oracle.schema, moments, basis.matrix, loss.clip, loss=loss)
             )
