@@ -33,8 +33,6 @@ class MeasuredRule:
     """The column that says which rows are of one person."""
     rows: int | None = None
     """So many rows to train on in each fold, drawn at random; None for all."""
-    unseen: bool = False
-    """Whether no setting of an estimator was chosen by this label."""
 
 
 WAGE = Number(column="wage", lower=25, upper=25_000, log=True, out_of_bounds="clip")
@@ -60,7 +58,6 @@ NUMBERS: dict[str, MeasuredRule] = {
         Number(column="linc", lower=0, upper=12, out_of_bounds="clip"),
         ("mdvis", "meddol"),
         people="person",
-        unseen=True,
     ),
     "magic, size": MeasuredRule("magic", Number(column="fSize", lower=1, upper=6, out_of_bounds="clip")),
 }

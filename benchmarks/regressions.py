@@ -193,7 +193,6 @@ class Found:
             "training_rows": self.training_rows,
             "d": self.d,
             "measure": "explained deviance" if self.is_count else "R^2",
-            "unseen": RULES[self.name].unseen,
             "mean": {
                 f"{epsilon:g}": {way: round(self.mean(epsilon, way), 4) for way in self.explained[epsilon]}
                 for epsilon in EPSILONS

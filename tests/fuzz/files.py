@@ -56,6 +56,7 @@ from radobase.watch_server import Health
 from radofed import node_config, provision
 from radofed.audit import Exported, compare
 from radofed.certificates import Authority, make_request, private_pem
+from radofed.console.learner.evaluations import EvaluationFile
 from radofed.console.learner.trainings import TrainingFile
 from tests.federation.material import STAYS
 from tests.fuzz import world
@@ -455,12 +456,20 @@ def read_training(path):
     assert TrainingFile.load(path) == found
 
 
+def read_run(path):
+    found = EvaluationFile.load(path)
+    path.write_bytes(found.to_bytes())
+    assert EvaluationFile.load(path) == found
+
+
 def targets() -> list[Target]:
     jwk = {**world.secret_key().to_jwk(), "not_before_unix_s": world.NOW}
     rounds = [{"asked": "ab" * 32, "query_id": "cd" * 32}] * 2
     journal = {"format": "radofed-journal", "format_version": 1, "rounds": rounds}
     training = {"format": "radofed-training", "format_version": 1, "estimator": "newton", "warning": ""}
     training |= {"given": {"epsilon": "1", "delta": "1e-6", "option": "clip=1"}}
+    evaluation = {"format": "radofed-evaluation", "format_version": 1, "model": "m"}
+    evaluation |= {"given": {"epsilon": "1"}, "said": ["A sentence."]}
     integers = sha256(np.arange(3).astype("<i8").tobytes()).hex()
     manifest = {"chunks": [sha256(b"c" * 100).hex()], "ciphertexts": 10, "values": integers}
     party = node_config.party_toml(world.FEDERATION, "ann", "hub:7443")
@@ -503,6 +512,8 @@ def targets() -> list[Target]:
                json_octets([inquiry_json()]), MEBIBYTE, ("learner.inquiries._FILE",)),
         Target("training", InFile("training", "newton-1.training", read_training), json_octets([training]), MEBIBYTE,
                ("radofed.console.learner.trainings._FILE",)),
+        Target("console-evaluation", InFile("evaluation", "m-1.evaluation", read_run), json_octets([evaluation]),
+               MEBIBYTE, ("radofed.console.learner.evaluations._FILE",)),
         Target("release-json", InFile("release", beside_array, read_release, seal_release),
                json_octets([release().to_json()]), 32 * MEBIBYTE,
                ("learner.release._FIELDS", "learner.release.Release.load", "radobase.reading.read_json")),

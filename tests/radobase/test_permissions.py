@@ -53,6 +53,7 @@ OTHERS = {
     "radobase.logs._LINE": "no file: a line of a log",
     "radobase.tables.tables._TABLE": "the rows: their owner writes the table",
     "radobase.watch_server._ANSWER": "no file: the answer of a node",
+    "radofed.console.learner.evaluations._FILE": "names a model and options; what it asks is confirmed again",
     "radofed.console.learner.trainings._FILE": "names a training of the learner's own directory",
     "radofed.joining.installing._FILE": "signed by the operator, whose digits the member compares",
     "radofed.joining.requests._FILE": "signed by the member, whose digits the operator compares",
