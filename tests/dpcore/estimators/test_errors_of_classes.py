@@ -77,7 +77,7 @@ def test_no_prior_of_the_sum_of_levels_is_in_a_contrast_of_classes():
 
 
 def test_no_answer_tells_apart_columns_whose_difference_the_noise_hides():
-    """Any one estimate of how they differ is sure of their weights, and 71 of 100 intervals held on diamonds."""
+    """Any one estimate of how they differ is sure of their weights."""
     answer = ClassAnswer(THETA, np.zeros((3, D)), 1e-4)
     hidden, shown = (
         deviation(errors_of_classes(THETA, [answer], released(8_000, apart)).covariance, contrast(0, length=1.0))
