@@ -37,6 +37,15 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+def processor_has(*features: str) -> bool:
+    """Whether code is compiled for a processor with these features, by LLVM's names.
+
+    Those that only NUMBA_CPU_NAME implies do not count.
+    """
+    known = cpu_target.target_context.codegen().magic_tuple()[2].split(",")
+    return all(f"+{feature}" in known for feature in features)
+
+
 def compiled(*signatures: str | Any) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Compile a function for these signatures now, or load it. It runs without holding the interpreter's lock.
 

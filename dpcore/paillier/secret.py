@@ -11,10 +11,11 @@ and do not offer decryption as a service.
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeAlias
 
 import gmpy2
 from gmpy2 import mpz
@@ -32,6 +33,9 @@ from dpcore.randomness.sources import RandomSource, require_system
 _PRIMALITY_ROUNDS = 40
 # Short compared with a total, so that no processor idles for long at its end: an eighth of a second at 3072 bits.
 _DECRYPT_RUN = 16
+# The fewest that are opened eight at a time: for each thread without Numba in the process, which takes half a second to
+# load, and in all with it.
+_MANY, _FEW = 100, 4
 
 
 _KEY_TYPE = "DAJ"
@@ -158,18 +162,22 @@ class SecretKey:
         threads = processors() if threads is None else threads
         # A few ciphertexts are divided among the threads too.
         size = max(1, min(_DECRYPT_RUN, len(ciphertexts) // max(1, threads)))
+        raising = _raising(len(ciphertexts), threads)
         for done in over_ranges(
-            lambda start, stop: self._decrypt_run(ciphertexts[start:stop]), len(ciphertexts), size=size, threads=threads
+            lambda start, stop: self._decrypt_run(ciphertexts[start:stop], raising),
+            len(ciphertexts),
+            size=size,
+            threads=threads,
         ):
             plaintexts += done
             if progress is not None:
                 progress(len(plaintexts), len(ciphertexts))
         return plaintexts
 
-    def _decrypt_run(self, ciphertexts: Sequence[int]) -> list[mpz]:
+    def _decrypt_run(self, ciphertexts: Sequence[int], raising: "_Raising") -> list[mpz]:
         p_half, q_half = self._halves
         whole = [mpz(ciphertext) for ciphertext in ciphertexts]
-        p_powers, q_powers = p_half.powers(whole), q_half.powers(whole)
+        p_powers, q_powers = p_half.powers(whole, raising), q_half.powers(whole, raising)
         # Where a power is not 1 modulo its prime, the obfuscator is from outside the subgroup. The ciphertext is then
         # opened with the full exponent modulo both primes: its time does not tell modulo which it was outside.
         outside = [
@@ -178,7 +186,8 @@ class SecretKey:
             if (p_power % p_half.prime, q_power % q_half.prime) != (1, 1)
         ]
         p, p_inverse = p_half.prime, p_half.inverse
-        parts = zip(p_half.plaintexts(p_powers, outside), q_half.plaintexts(q_powers, outside), strict=True)
+        p_parts = p_half.plaintexts(p_powers, outside, raising)
+        parts = zip(p_parts, q_half.plaintexts(q_powers, outside, raising), strict=True)
         return [m_p + p * ((m_q - m_p) * p_inverse % q_half.prime) for m_p, m_q in parts]
 
     @cached_property
@@ -280,22 +289,37 @@ class _Half:
         full_factor = gmpy2.invert(-other, prime)
         return cls(prime, order, gmpy2.invert(order * other, prime), full_factor, gmpy2.invert(prime, other))
 
-    def powers(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
+    def powers(self, ciphertexts: Sequence[mpz], raising: "_Raising") -> list[mpz]:
         """Each c^order mod p^2."""
-        return self._powers([ciphertext % (self.prime * self.prime) for ciphertext in ciphertexts], self.order)
+        return raising([ciphertext % (self.prime * self.prime) for ciphertext in ciphertexts], self.order, self.prime)
 
-    def plaintexts(self, powers: Sequence[mpz], outside: Sequence[int]) -> list[mpz]:
+    def plaintexts(self, powers: Sequence[mpz], outside: Sequence[int], raising: "_Raising") -> list[mpz]:
         """Each plaintext mod p, of what `powers` returned. outside: which to raise to the full exponent first."""
         p = self.prime
         plaintexts = [(power - 1) // p * self.factor % p for power in powers]
-        full = self._powers([powers[at] for at in outside], (p - 1) // self.order)
+        full = raising([powers[at] for at in outside], (p - 1) // self.order, p) if outside else []
         for at, power in zip(outside, full, strict=True):
             plaintexts[at] = (power - 1) // p * self.full_factor % p
         return plaintexts
 
-    def _powers(self, bases: list[mpz], exponent: mpz) -> list[mpz]:
-        # powmod_base_list releases the interpreter lock for the whole list.
-        return list(gmpy2.powmod_base_list(bases, exponent, self.prime * self.prime)) if bases else []
+
+_Raising: TypeAlias = Callable[[Sequence[mpz], mpz, mpz], list[mpz]]
+"""Raises numbers, one or more, to an exponent modulo the square of a prime."""
+
+
+def _one_by_one(bases: Sequence[mpz], exponent: mpz, prime: mpz) -> list[mpz]:
+    # powmod_base_list releases the interpreter lock for the whole list.
+    return list(gmpy2.powmod_base_list(list(bases), exponent, prime * prime))
+
+
+def _raising(count: int, threads: int) -> _Raising:
+    """How to open `count` ciphertexts: eight at a time if the processor can, unless loading that takes longer."""
+    if count >= _MANY * threads or (count >= _FEW and "numba" in sys.modules):
+        from dpcore.paillier import compiled  # noqa: PLC0415  (numba takes half a second to import)
+
+        if compiled.AVAILABLE:
+            return compiled.powers
+    return _one_by_one
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,21 +1,25 @@
-"""The loops over rows and rados, compiled: subset-sum tables of eight rows. Importing it compiles or loads them.
+"""The loops over rows and rados, compiled: subset-sum tables of a few rows. Importing it compiles or loads them.
 
 The "method of the four Russians" (Arlazarov, Dinic, Kronrod and Faradzev, 1970): a table holds all 256 partial sums of
-eight rows, four of them in the first-level cache; with few rados, two tables of 16 for each byte. Additions wrap mod
-2^32 or 2^64: a result is exact if the true sum fits.
+eight rows, four of them in the first-level cache; with few rados, two tables of 16 for each byte. With AVX-512 a table
+of 16 is a register.
+
+Additions wrap mod 2^32 or 2^64: a result is exact if the true sum fits.
 """
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any, TypeVar
 
 import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from dpcore.numbers.compiling import compiled
+from dpcore.numbers.compiling import compiled, processor_has
 
 TILE = 8
 TABLES = 4
@@ -30,6 +34,7 @@ STEP_GROUPS = 64
 STEP_ROWS = 8 * STEP_GROUPS
 
 F = TypeVar("F", bound=Callable[..., Any])
+_cgutils: Any = cgutils
 _njit: Any = numba.njit(nogil=True)
 _inner: Callable[[F], F] = _njit
 Cells = NDArray[np.int32] | NDArray[np.int64]
@@ -194,6 +199,169 @@ def add_sums(
                     )
                     _add_lookups(sums, tile * rados * TILE, rados, tables, bits, starts, few)
         _pour(total, first_rado, rados, sums)
+
+
+# With AVX-512: a table of four rows is one register of 16 int32, and a permutation of it looks up 16 rados at once. The
+# sums of 64 rados stay in registers while 256 rows are added.
+
+
+_LANES = 16
+_BLOCKS = 4
+BLOCK_RADOS = _LANES * _BLOCKS
+"""Rados at a time: one byte of each is read at once."""
+
+_WIDTH = 4
+"""Coordinates at a time: their sums of 64 rados take half the registers."""
+_TILE_CELLS = _WIDTH * BLOCK_RADOS
+
+_PERMUTED_GROUPS = 32
+"""Groups of eight rows at a time: the tables of a tile and the bytes of 1,000 rados fit the first-level cache."""
+
+_GROUP_CELLS = 2 * _WIDTH * _LANES
+
+PERMUTES = processor_has("avx512f")
+"""Whether this processor has the permutation, and `add_permuted` can be called."""
+
+
+def permuted_sizes(rados: int, d: int) -> tuple[int, int]:
+    """The cells that `add_permuted` needs for its sums and tables."""
+    return -(-rados // BLOCK_RADOS) * -(-d // _WIDTH) * _TILE_CELLS, _PERMUTED_GROUPS * _GROUP_CELLS
+
+
+_SIXTEEN = ir.VectorType(ir.IntType(32), _LANES)
+
+
+def _sixteen_at(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
+    """The address of 16 int32, or their bytes, of a flat array from `index` on."""
+    data = context.make_array(kind)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [index]), _SIXTEEN.as_pointer())
+
+
+def _sums_of_four(typing: Any, tables: Any, cell: Any, rows: Any) -> Any:  # noqa: ARG001
+    """tables[cell : +16] = the subset sums of four int32: entry b is the sum of those whose bits are set in b."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        total = zero = ir.Constant(_SIXTEEN, [0] * _LANES)
+        for bit in range(4):
+            row = builder.insert_element(zero, builder.extract_value(values[2], bit), ir.Constant(ir.IntType(32), 0))
+            every = builder.shuffle_vector(row, zero, zero)
+            chosen = ir.Constant(_SIXTEEN, [-(entry >> bit & 1) for entry in range(_LANES)])
+            total = builder.add(total, builder.and_(every, chosen))
+        builder.store(total, _sixteen_at(context, builder, signature.args[0], values[0], values[1]), align=4)
+        return context.get_dummy_value()
+
+    return types.void(tables, types.int64, rows), generate
+
+
+def _permute(typing: Any, sums: Any, cell: Any, tables: Any, bits: Any, first: Any, stride: Any, groups: Any) -> Any:  # noqa: ARG001
+    """Add to sums[cell : +_TILE_CELLS] what 64 bytes of each group select: from `first` on, and each `stride` later."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        int64 = ir.IntType(64)
+
+        def at(argument: int, index: Any) -> Any:
+            return _sixteen_at(context, builder, signature.args[argument], values[argument], index)
+
+        def load(address: Any, align: int = 4) -> Any:
+            return builder.load(address, align=align, typ=_SIXTEEN)
+
+        kind = ir.FunctionType(_SIXTEEN, [_SIXTEEN, _SIXTEEN])
+        permuted = _cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512.permvar.si.512")
+        targets = [at(0, builder.add(values[1], ir.Constant(int64, k))) for k in range(0, _TILE_CELLS, _LANES)]
+        # LLVM makes registers of these.
+        totals = [_cgutils.alloca_once_value(builder, load(target)) for target in targets]
+        with _cgutils.for_range(builder, values[6]) as loop:
+            chosen = load(at(3, builder.add(values[4], builder.mul(loop.index, values[5]))), align=1)
+            first_table = builder.mul(loop.index, ir.Constant(int64, _GROUP_CELLS))
+            for half, place in product(range(2), range(_WIDTH)):
+                cell = ir.Constant(int64, (half * _WIDTH + place) * _LANES)
+                table = load(at(2, builder.add(first_table, cell)))
+                for block in range(_BLOCKS):
+                    # Only the lowest four bits of each lane count. They are bits of rado 4 lane + block.
+                    index = builder.lshr(chosen, ir.Constant(_SIXTEEN, [8 * block + 4 * half] * _LANES))
+                    total = totals[place * _BLOCKS + block]
+                    builder.store(builder.add(load(total), builder.call(permuted, [table, index])), total)
+        for total, target in zip(totals, targets, strict=True):
+            builder.store(load(total), target, align=4)
+        return context.get_dummy_value()
+
+    return types.void(sums, types.int64, tables, bits, types.int64, types.int64, types.int64), generate
+
+
+_fill_four: Any = intrinsic(_sums_of_four)
+_add_permuted: Any = intrinsic(_permute)
+
+
+@_inner
+def _edge(edges: NDArray[np.int64], row: int, coordinate: int) -> np.int32:
+    """The edge's coordinate, zero beyond the last row or coordinate."""
+    inside = row < edges.shape[0] and coordinate < edges.shape[1]
+    return np.int32(edges[row, coordinate]) if inside else np.int32(0)
+
+
+@_inner
+def _fill_registers(
+    tables: NDArray[np.int32], edges: NDArray[np.int64], first_row: int, first_coordinate: int, groups: int
+) -> None:
+    """The tables of _WIDTH coordinates: two for each group, of four rows each."""
+    for half in range(2 * groups):
+        row = first_row + half * 4
+        for place in range(_WIDTH):
+            coordinate = first_coordinate + place
+            rows = (
+                _edge(edges, row, coordinate),
+                _edge(edges, row + 1, coordinate),
+                _edge(edges, row + 2, coordinate),
+                _edge(edges, row + 3, coordinate),
+            )
+            _fill_four(tables, (half * _WIDTH + place) * _LANES, rows)
+
+
+@_inner
+def _pour_permuted(
+    total: NDArray[np.int64], sums: NDArray[np.int32], first_rado: int, block_rado: int, first_cell: int
+) -> None:
+    """Add the sums of the block of rados that begins at `block_rado` to the total from `first_rado` on."""
+    n, d = total.shape
+    for rado in range(first_rado, min(n, first_rado + BLOCK_RADOS)):
+        lane, block = divmod(rado - block_rado, _BLOCKS)
+        for coordinate in range(d):
+            cell = first_cell + (coordinate * _BLOCKS + block) * _LANES + lane
+            total[rado, coordinate] += np.int64(sums[cell])
+
+
+def _add_by_permutations(
+    total: NDArray[np.int64],
+    edges: NDArray[np.int64],
+    bits: NDArray[np.uint8],
+    sums: NDArray[np.int32],
+    tables: NDArray[np.int32],
+) -> None:
+    """As `add_sums`, if every sum fits int32.
+
+    bits: ceil(rows/8) times n, or BLOCK_RADOS if that is more. sums, tables: scratch of `permuted_sizes`.
+    """
+    groups, d = (edges.shape[0] + 7) // 8, total.shape[1]
+    tiles, stride = -(-d // _WIDTH), len(bits) // groups
+    for cell in range(sums.size):
+        sums[cell] = 0
+    for first_group in range(0, groups, _PERMUTED_GROUPS):
+        here = min(_PERMUTED_GROUPS, groups - first_group)
+        for tile in range(tiles):
+            _fill_registers(tables, edges, first_group * 8, tile * _WIDTH, here)
+            for rado in range(0, stride, BLOCK_RADOS):
+                cell = (rado // BLOCK_RADOS * tiles + tile) * _TILE_CELLS
+                # The last block begins earlier rather than end beyond the last byte.
+                first_bit = first_group * stride + min(rado, stride - BLOCK_RADOS)
+                _add_permuted(sums, cell, tables, bits, first_bit, stride, here)
+    for rado in range(0, total.shape[0], BLOCK_RADOS):
+        _pour_permuted(total, sums, rado, min(rado, stride - BLOCK_RADOS), rado * tiles * _WIDTH)
+
+
+if PERMUTES:
+    add_permuted = compiled(types.void(types.int64[:, ::1], _INPUT_EDGES, _INPUT_BITS, *[types.int32[::1]] * 2))(
+        _add_by_permutations
+    )
 
 
 # Loops of dpcore.rados.support: they move one row at a time in or out of a rado's support. Both take words of a

@@ -20,7 +20,7 @@ that depends on less, the difference of two releases would cancel the noise.
 
 import hashlib
 import hmac
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -101,19 +101,19 @@ def add_rado_sums(total: NDArray[np.int64], edges: NDArray[np.int64], selection:
     from dpcore.rados import compiled  # noqa: PLC0415  (slow to import)
 
     kind, rows = _cells(magnitude, len(edges))
-    tiles, sums, tables = (_aligned(size, kind) for size in compiled.scratch_sizes(*total.shape))
+    permutes = compiled.PERMUTES and kind is np.int32
+    if permutes and len(total) < compiled.BLOCK_RADOS:
+        # A block's bytes are read at once.
+        selection = np.pad(selection, ((0, 0), (0, compiled.BLOCK_RADOS - len(total))))
+    sizes = compiled.permuted_sizes(*total.shape) if permutes else compiled.scratch_sizes(*total.shape)
+    scratch: Any = [_aligned(size, kind) for size in sizes]
+    if not permutes:
+        scratch.append(total.shape[0] < FEW_RADOS)
+    add_sums: Callable[..., None] = compiled.add_permuted if permutes else compiled.add_sums
     edges, selection = np.require(edges, requirements=("C", "A")), np.ascontiguousarray(selection)
     for first_row in range(0, len(edges), rows):
         groups = slice(first_row // 8, (first_row + rows) // 8 if first_row + rows < len(edges) else None)
-        compiled.add_sums(
-            total,
-            edges[first_row : first_row + rows],
-            selection[groups].reshape(-1),
-            tiles,
-            sums,
-            tables,
-            total.shape[0] < FEW_RADOS,
-        )
+        add_sums(total, edges[first_row : first_row + rows], selection[groups].reshape(-1), *scratch)
 
 
 def _cells(magnitude: int, rows: int) -> tuple[type[np.int32 | np.int64], int]:

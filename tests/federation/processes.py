@@ -33,8 +33,6 @@ _SERVER.set_forkserver_preload(
         "parties.node",
         "coordinator.server",
         "dpcore.records.compiled",
-        "dpcore.records.compiled",
-        "dpcore.rados.compiled",
         "dpcore.rados.compiled",
         __name__,
     ]

@@ -117,13 +117,16 @@ def test_a_total_opens_whoever_of_its_members_draws_from_the_subgroup(short_worl
     key, secret = opened.public_key, short_world.key.secret
     keys = [key.without_subgroup if place in own_base else key for place in range(3)]
     total, products, values = total_of(short_world, opened, keys)
-    exponents, powers = [], secret_module._Half._powers
+    exponents, raising = [], secret_module._raising
 
-    def noted(half, bases, exponent):
-        exponents.extend([exponent] * len(bases))
-        return powers(half, bases, exponent)
+    def noted(count, threads):
+        def raised(bases, exponent, prime):
+            exponents.extend([exponent] * len(bases))
+            return raising(count, threads)(bases, exponent, prime)
 
-    monkeypatch.setattr(secret_module._Half, "_powers", noted)
+        return raised
+
+    monkeypatch.setattr(secret_module, "_raising", noted)
     chunks, opening = to_chunks(opened, products), short_world.openings[opened.query_id]
     result = open_total(total, chunks, opened, short_world.roster, secret, opening=opening)
     assert np.array_equal(result.values, values)

@@ -127,13 +127,16 @@ class Exponents(list):
 
     def __init__(self, monkeypatch):
         super().__init__()
-        powers = secret_module._Half._powers
+        raising = secret_module._raising
 
-        def noted(half, bases, exponent):
-            self.extend([exponent] * len(bases))
-            return powers(half, bases, exponent)
+        def noted(count, threads):
+            def raised(bases, exponent, prime):
+                self.extend([exponent] * len(bases))
+                return raising(count, threads)(bases, exponent, prime)
 
-        monkeypatch.setattr(secret_module._Half, "_powers", noted)
+            return raised
+
+        monkeypatch.setattr(secret_module, "_raising", noted)
 
 
 class TestOpening:

@@ -1,5 +1,6 @@
 """Rado sums equal sums of Python integers, in every kind of table, on one and on several threads."""
 
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpcore.errors import ShapeError, SlotOverflowError
-from dpcore.rados import sums
+from dpcore.rados import compiled, sums
 from dpcore.rados.sums import add_rado_sums, rado_sums
 
 
@@ -39,14 +40,16 @@ def random_case(rows, d, rados, largest, seed):
     st.sampled_from([8, 40, 4096]),
     st.sampled_from([8, 256]),
     st.sampled_from([1, 1000]),
+    st.booleans(),
 )
 @settings(deadline=None)
-def test_equals_the_naive_sum(rows, d, rados, largest, seed, step_rows, least_rows, few):
+def test_equals_the_naive_sum(rows, d, rados, largest, seed, step_rows, least_rows, few, permutes):
     edges, chosen, packed = random_case(rows, d, rados, largest, seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sums, "STEP_ROWS", step_rows)
         patch.setattr(sums, "LEAST_ROWS", least_rows)
         patch.setattr(sums, "FEW_RADOS", few)
+        patch.setattr(compiled, "PERMUTES", permutes and compiled.PERMUTES)
         assert rado_sums(edges, packed).tolist() == naive(edges, chosen)
         total = np.full((rados, d), 3 - largest, dtype=np.int64)
         add_rado_sums(total, edges, np.ascontiguousarray(packed.T))
@@ -54,10 +57,11 @@ def test_equals_the_naive_sum(rows, d, rados, largest, seed, step_rows, least_ro
 
 
 @pytest.mark.parametrize("largest", [1 << 16, 1 << 21, 1 << 40])
-@pytest.mark.parametrize("few", [0, 1 << 30])
-def test_many_rows_and_rados_equal_an_integer_product(largest, few, monkeypatch):
+@pytest.mark.parametrize("tables", ["registers", "of 16", "of 256"])
+def test_many_rows_and_rados_equal_an_integer_product(largest, tables, monkeypatch):
     # More than one step of rados and of groups, and rows that end within a byte and within four groups.
-    monkeypatch.setattr(sums, "FEW_RADOS", few)
+    monkeypatch.setattr(sums, "FEW_RADOS", 1 << 30 if tables == "of 16" else 0)
+    monkeypatch.setattr(compiled, "PERMUTES", tables == "registers" and compiled.PERMUTES)
     edges, chosen, packed = random_case(1037, 9, 2051, largest, 3)
     assert np.array_equal(rado_sums(edges, packed), chosen.astype(np.int64) @ edges)
 
@@ -130,6 +134,19 @@ def test_views_in_any_order_give_the_same():
     assert np.array_equal(rado_sums(unaligned(edges), packed), expected)
     edges.flags.writeable = packed.flags.writeable = False
     assert np.array_equal(rado_sums(edges, packed), expected)
+
+
+@pytest.mark.more
+def test_a_processor_without_avx_512_finds_the_same():
+    script = (
+        "import numpy as np; from dpcore.rados import compiled, sums; assert not compiled.PERMUTES;"
+        "edges = np.arange(-99, 99).reshape(18, 11); bits = np.full((3, 70), 3, np.uint8);"
+        "assert (sums.add_rado_sums(total := np.zeros((70, 11), np.int64), edges, bits) or total"
+        " == edges[[0, 1, 8, 9, 16, 17]].sum(axis=0)).all()"
+    )
+    generic = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
+    run = subprocess.run([sys.executable, "-c", script], check=False, env=os.environ | generic, capture_output=True)
+    assert run.returncode == 0, run.stderr
 
 
 def test_no_rados_no_sums():
