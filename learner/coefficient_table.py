@@ -169,7 +169,7 @@ def coefficient_tables(
     if reference is not None:
         raise ConfigurationError(
             "only a model of several classes that states errors of its weights compares them with a reference: leave "
-            "it out, or train newton"
+            "it out, or train newton with a clip of at least 1.5"
         )
     found = coefficients(model, releases, options or {}, np.random.default_rng(0))
     return tuple(_table(model, each, adjustment) for each in found)
@@ -273,9 +273,8 @@ _CLIPPED = (
 
 
 _CLIPPED_OF_CLASSES = (
-    "Gradients were clipped: these are no logarithms of relative risk ratios, and intervals are of what the clipped "
-    "loss would give. Train with a clip of at least 1.5 for relative risk ratios, as of a multinomial regression on "
-    "the pooled rows."
+    "Gradients were clipped or classes weighted, or there are too many weights: these are no logarithms of relative "
+    "risk ratios, and no errors are stated. Train with a clip of at least 1.5 for relative risk ratios with intervals."
 )
 
 
@@ -283,8 +282,6 @@ def _notes_of_scores(model: "Model") -> tuple[str, ...]:
     """What coefficients of classes are not."""
     if model.estimator != "newton" or model.sampling is not None:
         return ()
-    if model.schema.label.coding.classes and model.covariance is None:
-        return ("For the weights of several classes no errors are stated.",)
     return (_CLIPPED_OF_CLASSES if model.schema.label.coding.classes else _CLIPPED,)
 
 

@@ -106,8 +106,7 @@ def _covariances(estimator: Any, release: Sample | None = None, estimator_name: 
         moments = cast("NumberMoments", release.moments)
         found = errors_of_least_squares(estimator.theta_, moments, estimator.residual_variance_, release.schema)
         covariance, sampling = found.covariance, found.sampling
-    # Of several classes intervals hold too rarely for a model to state them: 71 of 100 on diamonds.
-    if covariance is None or len(covariance) > MOST_COORDINATES or np.ndim(getattr(estimator, "theta_", ())) > 1:
+    if covariance is None or len(covariance) > MOST_COORDINATES:
         return {}
     return {"covariance": covariance, "sampling": sampling}
 

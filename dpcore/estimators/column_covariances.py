@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.numbers.fixed_point import Matrix, Vector
-from dpcore.rados.distribution import NumberMoments
+from dpcore.rados.distribution import ClassMoments, Moments, NumberMoments
 from dpcore.records.schema import Schema
 
 _CORRELATION = 0.3
@@ -57,7 +57,7 @@ class ColumnCovariances:
         return cls(means, products - np.outer(means, means), noise)
 
     @classmethod
-    def of(cls, moments: NumberMoments, schema: Schema) -> Self:
+    def of(cls, moments: Moments | NumberMoments | ClassMoments, schema: Schema) -> Self:
         """From moments over the schema's coordinates, with a bias."""
         categories = [
             np.array([schema.coordinate(name) for name in each.coordinates], dtype=np.intp)
@@ -80,7 +80,7 @@ class ColumnCovariances:
 
 
 def _variances(
-    moments: NumberMoments, is_number: NDArray[np.bool_], categories: list[NDArray[np.intp]]
+    moments: Moments | NumberMoments | ClassMoments, is_number: NDArray[np.bool_], categories: list[NDArray[np.intp]]
 ) -> tuple[Vector, Vector, Vector]:
     """Means, positive variances, and the deviations of their noise: (k,) each."""
     m = moments.rows

@@ -104,7 +104,7 @@ def _errors(theta: Vector, answers: Sequence[Answer], released: Released) -> Err
     random = np.random.default_rng(0)
     columns = _Columns.of(released)
     d, products = len(theta), columns.products
-    half = _half(products)
+    half = half_of(products)
     variance = float(theta @ products @ theta - (products[-1] @ theta) ** 2)
     loss = released.curvatures
     if variance > loss.separated**2:
@@ -135,14 +135,14 @@ def _sampling(
 ) -> Matrix:
     """See `Errors.sampling`."""
     wider = columns.products + _SURELY * np.diag(np.diag(moments.product_noise)) / moments.rows
-    half = _half(columns.of_records @ wider @ columns.of_records.T)
+    half = half_of(columns.of_records @ wider @ columns.of_records.T)
     whole = replace(rows, lengths=np.zeros(len(rows.lengths))).curvature(theta)
     hessian = whole.hessian(half, np.ones(len(theta)), theta)
     inverse = np.linalg.pinv(hessian, rcond=_LEAST_SHARE, hermitian=True)
     return np.asarray(inverse @ whole.sampling(half) @ inverse / moments.rows)
 
 
-def _half(products: Matrix) -> Matrix:
+def half_of(products: Matrix) -> Matrix:
     """B with B B^T = S, (d, d): the columns' sizes times the symmetric root of their correlations.
 
     B F B^T, F diagonal, has curvature F of the columns. If F is between a and b, it is between a S and b S, as the
@@ -156,14 +156,25 @@ def _half(products: Matrix) -> Matrix:
     return np.asarray(sizes[:, np.newaxis] * ((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T))
 
 
-def columns_and_rows(released: Released, random: np.random.Generator) -> tuple[Matrix, Vector, Matrix, Vector]:
-    """What is known of columns, for other losses.
+@dataclass(frozen=True, eq=False)
+class ColumnsAndRows:
+    """What is known of columns, for other losses."""
 
-    Mean products (d, d), relative errors of counts of levels (d,), and made rows (n, d) with their shares (n,).
-    """
+    count_errors: Vector
+    """(d,), relative, of the counts of levels."""
+    of_records: Matrix
+    """Q, (d, d): Q x = x for every record, and n Q = 0 for every n that the schema makes n . x = 0."""
+    rows: Matrix
+    """(n, d), made."""
+    shares: Vector
+    """(n,)."""
+
+
+def columns_and_rows(released: Released, random: np.random.Generator) -> ColumnsAndRows:
+    """Of a model without a map."""
     columns = _Columns.of(released)
     rows = _MadeRows.of(columns, released, random)
-    return columns.products, columns.count_errors, rows.mapped, rows.shares
+    return ColumnsAndRows(columns.count_errors, columns.of_records, rows.mapped, rows.shares)
 
 
 @dataclass(frozen=True, eq=False)

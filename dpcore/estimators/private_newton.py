@@ -24,7 +24,7 @@ from dpcore.estimators.class_newton import Learned as LearnedClasses
 from dpcore.estimators.class_newton import learn as learn_classes
 from dpcore.estimators.class_weights import check_asked, weigh
 from dpcore.estimators.curvatures import OfLogOdds
-from dpcore.estimators.errors_of_classes import ClassAnswer, errors_of_classes
+from dpcore.estimators.errors_of_classes import PRIOR_OF_CLASSES, ClassAnswer, errors_of_classes
 from dpcore.estimators.errors_of_weights import Answer, Released, errors_of_weights
 from dpcore.estimators.moments_discriminant import MomentsDiscriminant
 from dpcore.estimators.number_newton import NumberSettings
@@ -131,7 +131,8 @@ class PrivateNewton(LinearClassifier):
 
     Of a label of several classes, `fit_queries` learns a row of weights for each, `theta_` (k, d), as
     dpcore.estimators.class_newton describes; `covariance_` (k d, k d) is then of weights beside the average of all
-    classes, class by class (dpcore.estimators.errors_of_classes), None for too many weights, or without a gradient.
+    classes, class by class (dpcore.estimators.errors_of_classes). It is None for a clip below 1.5, with class weights,
+    for too many weights, or without a gradient.
     """
 
     several_classes: ClassVar[bool] = True
@@ -276,9 +277,11 @@ class PrivateNewton(LinearClassifier):
         self.rounds_done_ = 1 + learned.rounds
         theta = learned.phi @ basis.matrix
         self.covariance_, self.sampling_ = None, None
-        if learned.answers and moments.bias and moments.sum_noise:
-            # The loss is not used: it has the covariances of a model without a map cleaned.
-            loss = OfLogOdds(float(clip))
+        # With more clipping the weights are not those of a multinomial regression.
+        is_whole = settings.clip >= CLIP_OF_LOG_ODDS_OF_CLASSES and not weighing.weights
+        if is_whole and learned.answers and moments.bias and moments.sum_noise:
+            # Of the loss the prior is used alone.
+            loss = OfLogOdds(float(clip), prior=PRIOR_OF_CLASSES)
             self._keep_errors_of_classes(
                 theta, learned, Released(oracle.schema, moments, basis.matrix, loss.clip, loss=loss)
             )
@@ -293,8 +296,7 @@ class PrivateNewton(LinearClassifier):
         answers = [ClassAnswer(phi @ released.basis, mean, deviation) for phi, mean, deviation in learned.answers]
         errors = errors_of_classes(theta, answers, released)
         if errors is not None:
-            is_whole = self.clip is not None and self.clip >= CLIP_OF_LOG_ODDS_OF_CLASSES and not self.class_weights_
-            self.covariance_, self.sampling_ = errors.covariance, errors.sampling if is_whole else None
+            self.covariance_, self.sampling_ = errors.covariance, errors.sampling
 
     def _learn_numbers(self, oracle: NumberOracle) -> None:
         """A regression. Raises ConfigurationError without a bias."""

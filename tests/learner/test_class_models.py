@@ -173,6 +173,19 @@ def test_a_covariance_is_of_all_weights_class_by_class(model, tmp_path):
         replace(model, covariance=None, sampling=None).coefficients(reference="ant")
 
 
+def test_a_model_states_errors_if_hardly_any_gradient_is_clipped(memory, model):
+    assert model.covariance is None
+    assert "clip of at least 1.5" in model.coefficients()[0].notes[-1]
+    oracle = Federation(memory, SCHEMA).within(*BUDGET)
+    whole = model_of_answers(PrivateNewton(rounds=3, clip=1.5).fit_queries(oracle), oracle, "newton")
+    assert whole.covariance is not None
+    # These classes are so far apart that their weights could be infinite.
+    table = whole.coefficients(reference="bee")[0]
+    assert (table.of, table.ratio) == ("ant against bee", "relative risk ratio")
+    row = next(each for each in table.rows if each.column == "a")
+    assert row.measurable is False
+
+
 def test_trained_weights_are_beside_the_average(memory, model):
     """So explanations and shapes show what predictions are made of."""
     assert np.abs(model.theta.sum(axis=0)).max() < 1e-12
