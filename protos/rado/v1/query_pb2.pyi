@@ -47,6 +47,7 @@ class _ErrorSort:
 class _ErrorSortEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_ErrorSort.ValueType], builtins.type):
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     ERROR_SORT_UNSPECIFIED: _ErrorSort.ValueType  # 0
+    """Never valid."""
     ERROR_SORT_OVER: _ErrorSort.ValueType  # 1
     """How far the label is above the predicted place: max(0, t - p) / reach, at most 1."""
     ERROR_SORT_UNDER: _ErrorSort.ValueType  # 2
@@ -60,6 +61,7 @@ class ErrorSort(_ErrorSort, metaclass=_ErrorSortEnumTypeWrapper):
     """ErrorSort is what of an error is asked about."""
 
 ERROR_SORT_UNSPECIFIED: ErrorSort.ValueType  # 0
+"""Never valid."""
 ERROR_SORT_OVER: ErrorSort.ValueType  # 1
 """How far the label is above the predicted place: max(0, t - p) / reach, at most 1."""
 ERROR_SORT_UNDER: ErrorSort.ValueType  # 2
