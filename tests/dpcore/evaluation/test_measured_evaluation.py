@@ -91,7 +91,8 @@ def test_intervals_hold_as_often_as_they_say():
             if inside.any() and each.observed is not None:
                 of_bins.append(each.observed.lower <= 20.0 + 10.0 * t[inside].mean() <= each.observed.upper)
         bins_held += all(of_bins)
-    assert min(*held.values(), bins_held) >= 0.92 * draws
+    # Of 60 intervals that hold with probability 0.95 fewer than 54 do in 3 of 100 runs.
+    assert min(*held.values(), bins_held) >= 0.9 * draws
     assert 0.01 < np.mean(widths) < 0.3
 
 
@@ -137,7 +138,7 @@ def test_what_is_planned_is_what_is_asked():
     assert [part for _, part in rows.asked] == [part for _, part, *_ in planned]
     assert sum(part for _, part in rows.asked) == Fraction(1)
     sizes = [len(predicates) for predicates, _ in rows.asked]
-    assert sizes == [len(predicates) for predicates, *_ in planned] == [256 + 41 + 32, 4, 10]
+    assert sizes == [len(predicates) for predicates, *_ in planned] == [256 + 41 + 32, 6, 10]
     # A record is in one cell of scores, of sizes of errors, and of labels.
-    assert [batch_sensitivity(predicates).l1 for predicates, _ in rows.asked] == [6, 4, 4]
+    assert [batch_sensitivity(predicates).l1 for predicates, _ in rows.asked] == [6, 6, 4]
     assert rows.asked[0][0] == planned[0][0]
