@@ -12,7 +12,7 @@ which add up to N rows. Then
     bias = (O - U) / N,   absolute error = (O + U) / N,   squared error = Q / N,   1 - R^2 = Q / (V - (A - B)^2 / N).
 
 Differences count at most as a reach, which a first release finds: twice what all but a hundredth of them are within. If
-its noise hides these it is five medians, three times what three quarters are within, or as far as it surely sees rows,
+its noise hides these it is six medians, 3.5 times what three quarters are within, or as far as it surely sees rows,
 whichever is most.
 
 Where these may be more than a fifth of the rows there is no reach, nor where its noise moves R^2 by 0.002 at
@@ -373,12 +373,13 @@ def _step(of_terms: Estimates, about: HeldBack | None) -> float:
 
 def _r2(asked: _Asked, errors: Sums, means: Sums, step: float, failure: float) -> Bounded | None:
     """R^2 with its interval; None if the variance may be 0. step: as of `_step`."""
-    _, _, square, above, below, around = errors.values.tolist()
     rows, bins, spread = float(means.values.reshape(2, -1)[0].sum()), len(means.values) // 2, float(asked.spread)
     of_errors, of_labels, quarter = float(asked.reach) ** 2, spread**2, failure / 4.0
-    # What noise may be on the rows, and so how many are rounded. Counts are not.
+    # What noise may be on the rows, and so how many are rounded: down, so that half is added. Counts are exact.
     hidden = means.noise.half_width(bins, quarter)
-    errors = replace(errors, rounded=min(errors.rounded, step * max(rows + hidden, 0.0)))
+    half = min(errors.rounded, step * max(rows + hidden, 0.0)) / 2.0
+    errors = replace(errors, values=errors.values + half, rounded=half)
+    _, _, square, above, below, around = errors.values.tolist()
     # The sum of t - c, and what noise may be on it.
     off, beyond = spread * abs(above - below), spread * math.sqrt(2.0) * errors.reach(quarter, 2)
     if rows - hidden <= 0.0:

@@ -19,8 +19,8 @@ _CHEAP = 0.002
 """Noise of two standard deviations on a mean square may be this part of the label's variance, for less clipping."""
 _HIDDEN = 0.2
 """The most rows that noise may hide beyond a reach."""
-_OF_LEVELS = {0.5: 5.0, 0.75: 3.0}
-"""Quantiles of sizes, and the multiples of them that a reach is. Of normal differences that is 3.4 deviations."""
+_OF_LEVELS = {0.5: 6.0, 0.75: 3.5}
+"""Quantiles of sizes, and the multiples of them that a reach is. Of normal differences that is 4 deviations."""
 ERRORS = tuple(Fraction(round(2.0 ** (20.0 - step / 4.0)), 1 << 19) for step in range(40, 0, -1))
 """Sizes of errors, ascending from 1/512 to 1.7, between which a first release counts rows."""
 LABELS = tuple(Fraction(MOST_ERROR * step, 32) for step in range(1, 32))
