@@ -19,7 +19,7 @@ Where these may be more than a fifth of the rows there is no reach, nor where it
 most. What is measured is that of clipped differences.
 
 **Intervals** are for the noise, on these rows, each of a ratio of two sums (Fieller, J. R. Stat. Soc. B 16, 1954). For
-R^2, S^2 / N is within a range with half of the failure. The ends of a ratio's interval are monotone in what its
+R^2, (A-B)^2 / N is within a range with half of the failure. The ends of a ratio's interval are monotone in what its
 denominator loses, so those at the ends of the range cover it.
 
 No interval for new rows is stated, because the reach was found on these.
