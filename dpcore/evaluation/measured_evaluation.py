@@ -3,21 +3,23 @@
 With t the place of a label between its bounds, from -1 to 1, p = theta . x clipped to [-1, 1], and c a constant, sums
 over rows of
 
-    U = (t - p) above 0,   O = (p - t) above 0,   Q = (t - p)^2,   V = (t - c)^2
+    U = (t - p) above 0,   O = (p - t) above 0,   Q = (t - p)^2,
+    A = (t - c) above 0,   B = (c - t) above 0,   V = (t - c)^2
 
 are asked for as predicates (dpcore.predicates.expressions.LabelError), and the rows and labels of bins of predictions,
-which add up to N rows and S = sum of t - c. Then
+which add up to N rows. Then
 
-    bias = (O - U) / N,   absolute error = (O + U) / N,   squared error = Q / N,   1 - R^2 = Q / (V - S^2 / N).
+    bias = (O - U) / N,   absolute error = (O + U) / N,   squared error = Q / N,   1 - R^2 = Q / (V - (A - B)^2 / N).
 
-Differences count at most as a reach, which a first release finds: twice what all but a hundredth of them are within, or
-three times what all are within but those that its noise may hide.
+Differences count at most as a reach, which a first release finds: twice what all but a hundredth of them are within. If
+its noise hides these it is six medians, 3.5 times what three quarters are within, or as far as it surely sees rows,
+whichever is most.
 
 Where these may be more than a fifth of the rows there is no reach, nor where its noise moves R^2 by 0.002 at
 most. What is measured is that of clipped differences.
 
 **Intervals** are for the noise, on these rows, each of a ratio of two sums (Fieller, J. R. Stat. Soc. B 16, 1954). For
-R^2, S^2 / N is within a range with half of the failure. The ends of a ratio's interval are monotone in what its
+R^2, (A-B)^2 / N is within a range with half of the failure. The ends of a ratio's interval are monotone in what its
 denominator loses, so those at the ends of the range cover it.
 
 No interval for new rows is stated, because the reach was found on these.
@@ -38,6 +40,7 @@ from dpcore.evaluation.intervals import Bounded, ratio_on_rows
 from dpcore.evaluation.located_scores import Located, NoisyCells, check_no_series, in_bins, locate, located_cells
 from dpcore.evaluation.observed_bins import ObservedBin, Sums, bins_in_words, observed_bins, table
 from dpcore.evaluation.options import EvaluationOptions
+from dpcore.evaluation.reaches import ERRORS, FINE, LABELS, around, cheap_reach, reach_of
 from dpcore.evaluation.scores import LinearScores, linear_scores
 from dpcore.numbers.fixed_point import Vector
 from dpcore.predicates.expressions import (
@@ -54,22 +57,12 @@ from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import Count, Number, measured
 from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.schema import Schema
+from dpcore.statistics.accuracy import Estimates
 
 _LEAST = 1e-300
 _OF_TERMS = Fraction(5, 7)
 """The part that errors have of the budget that is left after the first release."""
-_TAILS = 0.01
-"""Of errors and labels: few rows are beyond, and each may add more to a sum than all others."""
-_CHEAP = 0.002
-"""Noise of two standard deviations on a mean square may be this part of the label's variance, for less clipping."""
-_HIDDEN = 0.2
-"""The most rows that noise may hide beyond a reach."""
-_ERRORS = tuple(Fraction(round(2.0 ** (20.0 - step / 4.0)), 1 << 19) for step in range(40, 0, -1))
-"""Sizes of errors, ascending from 1/512 to 1.7, between which a first release counts rows."""
-_LABELS = tuple(Fraction(MOST_ERROR * step, 32) for step in range(1, 32))
 _SORTS: tuple[ErrorSort, ...] = ("over", "under", "square")
-_FINE = 1 << 20
-"""Centres and reaches are multiples of 1 / _FINE."""
 
 
 def r_squared(labels: Vector, predicted: Vector) -> float:
@@ -203,7 +196,7 @@ def _place(scores: LinearScores) -> tuple[Affine, int]:
 
 def _constant(centre: Fraction) -> tuple[Affine, int]:
     """The same of one place for all rows."""
-    return Affine((), int((centre + 1) * _FINE)), 2 * _FINE
+    return Affine((), int((centre + 1) * FINE)), 2 * FINE
 
 
 def _sizes(
@@ -211,7 +204,7 @@ def _sizes(
 ) -> tuple[tuple[Predicate, ...], tuple[Predicate, ...]]:
     """What the first release asks beside where the scores are: sizes of errors, and places of labels."""
     place = _place(_predicted(theta, schema, np.array([]), feature_map))
-    return _rings(*place, _ERRORS), _rings(*_constant(Fraction(-1)), _LABELS)
+    return _rings(*place, ERRORS), _rings(*_constant(Fraction(-1)), LABELS)
 
 
 @dataclass(frozen=True)
@@ -240,16 +233,16 @@ class _Asked:
     ) -> "_Asked":
         """sizes: about how many rows each cell of `_sizes` has."""
         (of_errors, of_labels), bins = sizes, options.count
-        cheap = _cheap(of_labels, options.edges_part)
+        cheap = cheap_reach(of_labels, options.edges_part / ((1 - options.edges_part) * _OF_TERMS))
         inside = where.quantiles(np.arange(1, bins) / bins)
         inside = inside[(inside > -1.0) & (inside < 1.0)]
         scores = _predicted(theta, schema, inside if len(inside) else np.zeros(1), feature_map)
         step = math.ldexp(1.0, -scores.exponent)
-        centre, spread = _around(of_labels, cheap)
+        centre, spread = around(of_labels, cheap)
         return cls(
             replace(scores, edges=scores.edges[1:-1]),
             _place(scores),
-            _reach(np.array([*map(float, _ERRORS), float(MOST_ERROR)]), of_errors, cheap),
+            reach_of(np.array([*map(float, ERRORS), float(MOST_ERROR)]), of_errors, cheap),
             centre,
             spread,
             np.array([edge * step for edge in scores.edges]),
@@ -257,56 +250,15 @@ class _Asked:
 
     @property
     def terms(self) -> tuple[Predicate, ...]:
-        """The module's U, O, Q and V."""
-        over, under, square = (LabelError(*self.place, self.reach, sort) for sort in _SORTS)
-        around = LabelError(*_constant(self.centre), self.spread, "square")
-        return over, under, square, around
+        """The module's U, O, Q, A, B and V."""
+        errors = ((self.place, self.reach), (_constant(self.centre), self.spread))
+        return tuple(LabelError(*place, reach, sort) for place, reach in errors for sort in _SORTS)
 
     @property
     def means(self) -> tuple[Predicate, ...]:
         """Rows and shares of each bin of predictions."""
         places = self.scores.places()
         return (*in_bins(places), *in_bins(places, LabelShare()))
-
-
-def _cheap(of_labels: NoisyCells, first: Fraction) -> float:
-    """The reach up to which the noise on squares is small against the label's variance, as far as cells tell."""
-    rows = of_labels.located
-    if not rows.sum() or not of_labels.deviation:
-        return 0.0 if of_labels.deviation else float(MOST_ERROR)
-    middles = (np.arange(len(rows)) + 0.5) * MOST_ERROR / len(rows)
-    variance = float(rows @ np.square(middles - rows @ middles / rows.sum()) / rows.sum())
-    # Normal noise falls with the root of the part and of the sensitivity, 4 after 6, and Laplace noise faster.
-    later = of_labels.deviation * math.sqrt(4 * first / (6 * (1 - first) * _OF_TERMS))
-    return math.sqrt(_CHEAP * variance * float(rows.sum()) / (2.0 * later))
-
-
-def _reach(ends: Vector, found: NoisyCells, cheap: float) -> Fraction:
-    """The reach of sizes in cells up to each of these ascending ends: at least `cheap`, at most the last of them."""
-    rows, cells = float(found.counts.sum()), np.arange(len(ends), 0, -1)
-    # Rows in each cell and in those above it, and the noise on their number.
-    beyond = np.cumsum(found.counts[::-1])[::-1]
-    noise = 2.0 * found.deviation * np.sqrt(cells)
-    few = (beyond <= np.maximum(_TAILS * rows, noise)) & (noise <= _HIDDEN * rows)
-    # From the last cell down, as long as few rows are there.
-    first = len(few) - int(np.argmin(few[::-1])) if not few.all() else 0
-    if first == len(few):
-        return Fraction(float(ends[-1]))
-    within = float(ends[first - 1]) if first else 0.0
-    factor = 3.0 if noise[first] > _TAILS * rows else 2.0
-    return Fraction(math.ceil(min(max(factor * within, float(ends[0]), cheap), float(ends[-1])) * _FINE), _FINE)
-
-
-def _around(found: NoisyCells, cheap: float) -> tuple[Fraction, Fraction]:
-    """The mean place of labels, and the reach of their distances from it."""
-    ends = np.array([0.0, *map(float, _LABELS), float(MOST_ERROR)]) - 1.0
-    rows = found.located
-    where = Located(ends, rows if rows.sum() else np.ones(len(rows)), found=bool(rows.sum()))
-    centre = Fraction(round(where.mean_of(where.middles) * _FINE), _FINE)
-    # The furthest that a label in a cell may be.
-    sizes = np.maximum(np.abs(ends[1:] - float(centre)), np.abs(ends[:-1] - float(centre)))
-    order = np.argsort(sizes, kind="stable")
-    return centre, _reach(sizes[order], NoisyCells(found.counts[order], found.deviation), cheap)
 
 
 def evaluate_numbers(
@@ -333,7 +285,7 @@ def evaluate_numbers(
     about = asked_part(oracle)
     failure = failure_of(chosen.confidence, about)
     errors, means, half = Sums.of(of_terms), Sums.of(of_bins), _half_range(label)
-    over, under, square, _ = errors.values.tolist()
+    over, under, square, *_ = errors.values.tolist()
     size, (rows, _), bins = half * float(asked.reach), means.values.reshape(2, -1).sum(axis=1), len(means.values) // 2
     # The noise on the rows of all bins, in that on an error.
     of_rows = math.sqrt(bins) * means.noise.deviation / (errors.noise.deviation or 1.0)
@@ -345,7 +297,7 @@ def evaluate_numbers(
         rows=of_terms.rows,
         confidence=chosen.confidence,
         of_logarithms=isinstance(label, Number) and label.log,
-        r2=_r2(asked, errors, means, failure),
+        r2=_r2(asked, errors, means, _step(of_terms, about), failure),
         bias=mean(under - over, size, 2),
         absolute_error=_at_least_0(mean(over + under, size, 2)),
         squared_error=_at_least_0(mean(square, size**2, 1)),
@@ -413,17 +365,26 @@ def _in_units(found: ObservedBin, label: Number | Count) -> ObservedBin:
     return ObservedBin(lower, upper, predicted, found.rows, observed)
 
 
-def _r2(asked: _Asked, errors: Sums, means: Sums, failure: float) -> Bounded | None:
-    """R^2 with its interval; None if the variance may be 0."""
-    square, around = errors.values[2:].tolist()
-    rows, share = means.values.reshape(2, -1).sum(axis=1).tolist()
-    bins, centre, quarter = len(means.values) // 2, 1.0 + float(asked.centre), failure / 4.0
-    of_errors, of_labels = float(asked.reach) ** 2, float(asked.spread) ** 2
-    off, reach = abs(2.0 * share - centre * rows), math.sqrt(bins) * means.reach(quarter, 2 * bins)
-    beyond = reach * math.hypot(2.0, centre)
-    if rows - reach <= 0.0:
+def _step(of_terms: Estimates, about: HeldBack | None) -> float:
+    """The most that rounding takes from the value of one row that is asked about; other rows have the value 0."""
+    share = 1.0 if about is None else float(about.chance)
+    return of_terms.quantisation * share * (1.0 + 1.0 / of_terms.rows)
+
+
+def _r2(asked: _Asked, errors: Sums, means: Sums, step: float, failure: float) -> Bounded | None:
+    """R^2 with its interval; None if the variance may be 0. step: as of `_step`."""
+    rows, bins, spread = float(means.values.reshape(2, -1)[0].sum()), len(means.values) // 2, float(asked.spread)
+    of_errors, of_labels, quarter = float(asked.reach) ** 2, spread**2, failure / 4.0
+    # What noise may be on the rows, and so how many are rounded: down, so that half is added. Counts are exact.
+    hidden = means.noise.half_width(bins, quarter)
+    half = min(errors.rounded, step * max(rows + hidden, 0.0)) / 2.0
+    errors = replace(errors, values=errors.values + half, rounded=half)
+    _, _, square, above, below, around = errors.values.tolist()
+    # The sum of t - c, and what noise may be on it.
+    off, beyond = spread * abs(above - below), spread * math.sqrt(2.0) * errors.reach(quarter, 2)
+    if rows - hidden <= 0.0:
         return None
-    lost = (max(off - beyond, 0.0) ** 2 / (rows + reach), off**2 / rows, (off + beyond) ** 2 / (rows - reach))
+    lost = (max(off - beyond, 0.0) ** 2 / (rows + hidden), off**2 / rows, (off + beyond) ** 2 / (rows - hidden))
     found = [
         ratio_on_rows(
             of_errors * square,

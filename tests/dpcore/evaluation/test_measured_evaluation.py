@@ -1,5 +1,6 @@
 """Errors of predicted numbers from predicates: against those on the rows, and how often their intervals hold."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -12,8 +13,10 @@ from dpcore.evaluation.options import EvaluationOptions
 from dpcore.predicates.disjoint import batch_sensitivity
 from dpcore.records.encoding import store
 from dpcore.records.features import Count, Number, RealFeature
+from dpcore.records.held_back import HeldBack, Part
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
+from tests.dpcore.evaluation import noisy_rows
 from tests.dpcore.evaluation.noisy_rows import NoisyRows
 
 FEATURES = tuple(RealFeature(name=name, lower=-1.0, upper=1.0) for name in "ab")
@@ -91,8 +94,42 @@ def test_intervals_hold_as_often_as_they_say():
             if inside.any() and each.observed is not None:
                 of_bins.append(each.observed.lower <= 20.0 + 10.0 * t[inside].mean() <= each.observed.upper)
         bins_held += all(of_bins)
-    assert min(*held.values(), bins_held) >= 0.92 * draws
+    # Of 60 intervals that hold with probability 0.95 fewer than 54 do in 3 of 100 runs.
+    assert min(*held.values(), bins_held) >= 0.9 * draws
     assert 0.01 < np.mean(widths) < 0.3
+
+
+def test_few_rows_are_enough_for_r2():
+    records, t, predicted = made(PLAIN)
+    true, widths = exact(t, predicted, 10.0)["r2"], []
+    for seed in range(5):
+        r2 = evaluate_numbers(THETA, NoisyRows(PLAIN, records, 1.0, seed)).r2
+        assert r2.lower <= true <= r2.upper
+        widths.append(r2.upper - r2.lower)
+    # With the label's sum from the bins, and reaches of three times what noise did not hide, it was 0.5.
+    assert np.median(widths) < 0.25
+
+
+class HeldBackRows(NoisyRows):
+    """A fifth of rows, of which the others are not usable, as a federation answers about them."""
+
+    held_back = HeldBack(Fraction(1, 5), Part.HELD_BACK)
+
+    def statistic(self, predicates, **terms):
+        found = super().statistic(predicates, **terms)
+        values, step = found.values * 5, found.quantisation * 5
+        return replace(found, values=values, rows=self.rows // 5, quantisation=step, deviation=found.deviation * 5)
+
+
+def test_rounding_is_that_of_the_rows_that_are_asked_about(monkeypatch):
+    monkeypatch.setattr(noisy_rows, "BITS", 8)
+    records, t, predicted = made(PLAIN, 10_000, unusable=0.8)
+    for oracle in (NoisyRows(PLAIN, records), HeldBackRows(PLAIN, records)):
+        found = evaluate_numbers(THETA, oracle)
+        true = exact(t, predicted, 10.0)["r2"]
+        assert found.r2.lower <= true <= found.r2.upper
+        # With the rounding of all 10,000 rows no variance is surely above 0.
+        assert found.r2.upper - found.r2.lower < 0.5
 
 
 def test_a_shifted_model_is_off_in_every_bin():
@@ -137,7 +174,7 @@ def test_what_is_planned_is_what_is_asked():
     assert [part for _, part in rows.asked] == [part for _, part, *_ in planned]
     assert sum(part for _, part in rows.asked) == Fraction(1)
     sizes = [len(predicates) for predicates, _ in rows.asked]
-    assert sizes == [len(predicates) for predicates, *_ in planned] == [256 + 41 + 32, 4, 10]
+    assert sizes == [len(predicates) for predicates, *_ in planned] == [256 + 41 + 32, 6, 10]
     # A record is in one cell of scores, of sizes of errors, and of labels.
-    assert [batch_sensitivity(predicates).l1 for predicates, _ in rows.asked] == [6, 4, 4]
+    assert [batch_sensitivity(predicates).l1 for predicates, _ in rows.asked] == [6, 6, 4]
     assert rows.asked[0][0] == planned[0][0]
