@@ -132,5 +132,5 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
     },
     "Member": {"roster": "role name signing_key certificate_san rows_at_least tls_key_hash"},
     "Roster": {"roster": "federation version issued_at_unix_s members not_after_unix_s"},
-    "Features": {"features": "federation party features version signed_at_unix_s"},
+    "Features": {"features": "federation party features version signed_at_unix_s schemas columns"},
 }
