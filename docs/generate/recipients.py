@@ -188,7 +188,7 @@ ROWS: Mapping[str, Row] = {
         "features that nodes state",
         "A party, or the coordinator that withholds statements: a weaker query",
         "Harmless. A query has the base whatever is stated, and parties refuse one without it. "
-        "Statements that are not the party's own count for nothing. Digests of schemas decide what a plan warns of, and "
+        "Statements that are not the party's own count for nothing. Digests of schemas decide what a plan warns of; "
         "parties themselves refuse a label that they lack",
         {
             "learner/test_retries_and_features.py": (

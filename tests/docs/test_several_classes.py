@@ -19,6 +19,10 @@ def test_the_page_prints_what_it_says(tmp_path):
             with redirect_stdout(io.StringIO()) as printed:
                 exec(compile(code, "example", "exec"), names)
             assert_says(printed.getvalue(), said)
-    assert [command.split()[2] for command, _ in COMMANDS] == ["predict", "picture"]
-    for command, said in COMMANDS:
+    *here, (evaluate, said_nothing) = COMMANDS
+    assert [command.split()[2] for command, _ in here] == ["predict", "picture"]
+    for command, said in here:
         assert_says(rado(command, tmp_path), said)
+    # It needs parties: tests/learner/test_class_models.py asks them.
+    assert evaluate.split()[2] == "evaluate"
+    assert not said_nothing
