@@ -234,10 +234,11 @@ class _Steps:
     def _in_tail(self, random: RandomSource) -> tuple[int, int]:
         """A block of the tail, g with probability 2^-(g+1), and a magnitude in it, of the power of two up to sigma."""
         block = 0
-        while random.bits(1):
+        while int(words(1, random)[0]) & 1:
             block += 1
         size = self.sigma.bit_length() - 1
-        return block, (len(self.entries) << self.width) + (block << size) + random.bits(size)
+        low = int(words(1, random)[0]) & ((1 << size) - 1)
+        return block, (len(self.entries) << self.width) + (block << size) + low
 
     def _tail_share(self, block: int) -> float:
         """The entries that a step with the chances of this block's magnitudes would have."""

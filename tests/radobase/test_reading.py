@@ -253,6 +253,7 @@ ALLOWED = {
         "radofed/provision.py",
         "radofed/cli/schema.py",
         "radofed/cli/learner/event_times.py",
+        "radofed/cli/learner/inquiries.py",
         "radofed/cli/learner/models.py",
     },
 }

@@ -166,7 +166,8 @@ def test_the_statement_of_whole_records_is_of_all_answers_that_were_given(shown)
     assert len(releases) == 8
     cost = composed_privacy(releases, Fraction(1, 10**6))
     assert privacy["epsilon"] == pytest.approx(cost.epsilon, rel=1e-9)
-    assert privacy["epsilon"] == pytest.approx(0.8565, abs=1e-4)
+    # A query is planned with more noise if a node has not yet stated that it follows the cohort.
+    assert 0.81 < privacy["epsilon"] < 0.8566
     assert 0.999 < privacy["epsilon_if_others_collude"] <= 1
     assert privacy["colluding_parties"] == 1
     assert all("counts all but 1 party" in " ".join(release.statement.sentences()) for release in releases)

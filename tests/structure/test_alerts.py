@@ -15,7 +15,7 @@ METRICS = {metric.name: metric for metric in (*PARTY_METRICS, *COORDINATOR_METRI
 RUNBOOKS = ROOT / "docs/runbooks"
 SECTIONS = ["Meaning", "Impact", "Diagnosis", "Mitigation"]
 # Each has a fixed number of values, which no member chooses: ids, names and texts are none of them.
-LABELS = {"state", "version", "role", "reason", "step", "scope", "phase", "outcome", "limit"}
+LABELS = {"state", "version", "role", "reason", "step", "scope", "phase", "outcome", "limit", "method"}
 UNITS = ("_seconds", "_bytes", "_ratio", "_info")
 # Numbers of things have no unit; `rado_ready` and `rado_not_ready` are 0 or 1.
 WITHOUT_UNIT = {"rado_rows", "rado_ready", "rado_not_ready", "rado_queries", "rado_members", "rado_members_seen"}

@@ -27,7 +27,7 @@ from learner.questions import Questions
 from learner.report.measured import evaluation_content, read_evaluation
 from learner.report.page import evaluation_page
 from learner.session import Session
-from radobase.reading import FileKind, parse_json, read_text, with_remedy
+from radobase.reading import FileKind, parse_json, read_bytes, read_text, with_remedy
 from radobase.writing import create_durably, write_durably
 from radofed import __version__
 from radofed.console.learner.queries import AT_ONCE, Following, page_of
@@ -166,7 +166,7 @@ class Evaluations(Runs):
         path = self._result(name)
         if not path.exists():
             raise ConfigurationError("the evaluation has no result yet: open its page")
-        return File(path.name, path.read_bytes(), "application/json")
+        return File(path.name, read_bytes(path, _FILE), "application/json")
 
     def _listed(self, visit: Visit, entered: Mapping[str, str], fault: str = "") -> Answer:
         found = sorted(self._directory.glob(f"*{_SUFFIX}"), key=lambda path: path.stat().st_mtime, reverse=True)
@@ -227,7 +227,7 @@ class Evaluations(Runs):
         )
         batches = model.scoring.batches(model, options)
         said = [
-            *([purpose_sentence(given["purpose"])] if "purpose" in given else []),
+            *([purpose_sentence(purpose)] if (purpose := given.get("purpose")) is not None else []),
             f"About {about}.",
             *(f"Batch {number}: {each.what}." for number, each in enumerate(batches, 1)),
         ]
