@@ -1,7 +1,7 @@
 """Who learns what: the protocol's values as linear forms, and what each coalition can make of them.
 
-protocol   forms over unknowns modulo a prime; what an honest party sends; each rule can be left out learning   what a
-coalition learns of honest inputs, which changes of a total are accepted, and all choices
+- `protocol`: forms over unknowns modulo a prime; what an honest party sends; each rule can be left out.
+- `learning`: what a coalition learns of honest inputs, which changes of a total are accepted, and all choices.
 
 The threat model's table of coalitions is made from it (docs/generate/coalitions.py).
 
