@@ -69,8 +69,12 @@ def ask_about(
 class Questions:
     """A `learner.federation.AnswerSource` for commands that ask one batch."""
 
-    def __init__(self, session: Session, timeout_s: float | None = None) -> None:
-        self._session, self._timeout_s = session, timeout_s
+    def __init__(self, session: Session, timeout_s: float | None = None, *, only_asks: bool = False) -> None:
+        """only_asks: whether no plan of this source is sent later, so that each party itself says that it would refuse.
+
+        Otherwise a plan is refused whose schema too few parties have.
+        """
+        self._session, self._timeout_s, self._only_asks = session, timeout_s, only_asks
         self._requests: dict[bytes, Request] = {}
 
     @property
@@ -95,7 +99,7 @@ class Questions:
 
     def plan(self, request: Request) -> Plan:
         """See learner.federation.AnswerSource."""
-        plan = self._session.plan(request)
+        plan = self._session.plan(request, question=self._only_asks)
         self._requests[plan.query_id] = request
         return plan
 

@@ -4,10 +4,12 @@ import datetime as dt
 import io
 import time
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 
 import pytest
 
 from coordinator.config import CoordinatorConfig
+from dpcore.records.schema import Schema
 from learner.config import LearnerConfig
 from learner.session import Session
 from parties.config import PartyConfig
@@ -18,8 +20,8 @@ from radofed.cli.entry_point import run
 from radofed.provision import provision
 from tests.end_to_end.test_main_job import SCHEMA, table
 from tests.federation.coordinator import RunningNode
+from tests.federation.learner import REQUEST as OF_ANOTHER_SCHEMA
 from tests.federation.processes import free_port, rado
-from tests.learner.test_session import REQUEST
 from tests.waiting import wait_until
 from wire.errors import TimedOutError
 from wire.identity import Certificate
@@ -29,6 +31,7 @@ from wire.transport import LONG_POLL_S
 pytestmark = pytest.mark.more
 
 AGE = dt.timedelta(days=340)
+REQUEST = replace(OF_ANOTHER_SCHEMA, schema=Schema.from_toml(SCHEMA))
 
 
 YEAR = dt.timedelta(days=365)

@@ -182,9 +182,9 @@ def test_a_model_is_evaluated_on_the_rows_that_it_was_not_trained_on(federation,
     cost = ("--cost", "false-negative=5:false-positive=1", "--at-threshold", str(better))
     assert run(["learner", "evaluate", str(model), *options, "--cohort-min", "3", "--reuse", *cost]) == 0
     printed = capsys.readouterr().out
-    assert f"{better}: the model that calls rows positive above" in printed
-    assert "threshold" in printed
+    assert f"{better}: the model that decides so" in printed
     threshold = json.loads(better.read_text())["threshold"]
+    assert f"what costs least calls rows positive whose score is above {threshold['score']:.4g}." in printed
     assert threshold["costs"] == {"false_negative": "5", "false_positive": "1"}
     data = str(federation.directory("a") / "data.csv")
     called = [rado("learner", "predict", str(each), data)["data"]["positive"] for each in (model, better)]

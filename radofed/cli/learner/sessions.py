@@ -50,7 +50,7 @@ def asked_federation(
     if options.ask_again + options.reuse + options.would_accept > 1:
         raise ConfigurationError("--reuse, --ask-again and --would-accept exclude one another: give one of them")
     with asked_source(output, options, None, asks=not options.reuse) as source:
-        answers = Questions(source.session, options.timeout_s) if options.would_accept else source
+        answers = Questions(source.session, options.timeout_s, only_asks=True) if options.would_accept else source
         yield Federation(answers, schema, **terms)
 
 

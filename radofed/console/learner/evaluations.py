@@ -133,7 +133,7 @@ class Evaluations(Runs):
         prepared = self._waiting(visit)
         model, options = self._options(prepared.model, prepared.given)
         with prepared.lock, self._following.session() as session:
-            federation = _federation(Questions(session), model, options)
+            federation = _federation(Questions(session, only_asks=True), model, options)
             found, unknown = evaluation_questions(model, federation, _oracle(federation, options), options)
         said = [sentence for each in found for sentence in each.sentences()]
         prepared.answers = [*said, *filter(None, [unknown])]
