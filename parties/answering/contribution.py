@@ -17,6 +17,8 @@ from collections.abc import Set as AbstractSet
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
@@ -28,7 +30,7 @@ from dpcore.paillier.masks import PRIME, CohortAttempt, coefficient, cohort_mask
 from dpcore.paillier.obfuscation import ObfuscatorPool
 from dpcore.paillier.packing import mask_addends, pack
 from dpcore.paillier.public import ObfuscatorSource, PublicKey
-from dpcore.randomness.sources import RandomSource
+from dpcore.randomness.sources import KEY_BYTES, KeyedRandom, RandomSource
 from dpcore.records.computation import Computation
 from dpcore.records.records import Records
 from parties.answering.attempts import Attempt, Attempts, Heads
@@ -149,6 +151,12 @@ def masked_chunks(
         done += len(ciphertexts)
 
 
+def _top_up_source(mask_key: bytes, bare_digest: bytes, parties: int) -> RandomSource:
+    """Where the top-up for a cohort of so many comes from. bare_digest: of the contribution without it."""
+    info = b"rado.v1/top-up\0" + parties.to_bytes(4, "big")
+    return KeyedRandom(HKDF(SHA256(), KEY_BYTES, bare_digest, info).derive(mask_key))
+
+
 # Obfuscators prepared before a contribution is encrypted: while its rados are summed, and while the party is idle.
 #
 # They are kept in memory only, for the last two Paillier keys in use. dpcore.paillier.obfuscation states their cost
@@ -266,13 +274,11 @@ class Uploads:
         coordinator: CoordinatorCalls,
         log: Log,
         clock: Callable[[], float],
-        random: RandomSource,
         on_charged: Callable[[], None] = lambda: None,
     ) -> None:
-        """clock: Unix seconds. random: of the noise's top-ups. on_charged: called after each charge."""
+        """clock: Unix seconds. on_charged: called after each charge."""
         self._attempts, self._spools, self._rosters, self._history = attempts, spools, rosters, history
-        self._coordinator, self._log, self._clock = coordinator, log, clock
-        self._random, self._on_charged = random, on_charged
+        self._coordinator, self._log, self._clock, self._on_charged = coordinator, log, clock, on_charged
         # Chunks acknowledged since this process started: newer than the coordinator's list of held chunks.
         self._arrived: dict[tuple[bytes, int], set[int]] = {}
         self._unnoted: set[tuple[bytes, int]] = set()
@@ -346,9 +352,8 @@ class Uploads:
 
         A top-up of the noise is for the verified cohort, so that the honest members' noise is what was charged.
 
-        It is drawn with the masks: no byte of what is made again has left. The charge binds the bytes that were made
-        last and destroys the mask key, so no share ever leaves with a second top-up (docs/explanation/proofs.md, "Noise
-        for the cohort that answers").
+        It derives from the mask key, which the charge destroys. Made again, also by a copy from before the charge, it
+        is the same (docs/explanation/proofs.md, "Noise for the cohort that answers").
         """
         spool = self._spools.open(held.query_id, held.attempt, masked=held.mask_key is None)
         if spool.digest != held.spool_digest:
@@ -366,7 +371,9 @@ class Uploads:
             acceptances=acceptances,
             cohort_digest=cohort.digest,
             alpha=tag_coefficient(opened, held.attempt, party.name, party.signing_key),
-            top_up=query.kind.top_up(query.d, len(acceptances), self._random),
+            top_up=query.kind.top_up(
+                query.d, len(acceptances), _top_up_source(held.mask_key, spool.digest, len(acceptances))
+            ),
         )
         width = opened.public_key.ciphertext_bytes
         needed_bytes = spool.ciphertexts * width

@@ -85,7 +85,7 @@ class QueryLifecycle:
         self._may_answer, self._is_held, self._on_lost, self._on_worked = may_answer, is_held, on_lost, on_worked
         self._on_conflict = on_conflict
         self._obfuscators = obfuscators or Obfuscators(random, spare=0)
-        self._uploads = Uploads(attempts, spools, rosters, history, coordinator, log, clock, random, on_charged)
+        self._uploads = Uploads(attempts, spools, rosters, history, coordinator, log, clock, on_charged)
         self.gate = Gate(history, attempts.charges_of, clock, decision_files, attempts.held_beside)
         # The work for which the acceptance, or that the contribution is ready, was sent.
         self._delivered: dict[tuple[bytes, int], Work] = {}
