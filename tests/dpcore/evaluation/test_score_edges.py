@@ -105,7 +105,8 @@ def test_two_releases_of_disjoint_cells_within_the_part(delta):
     for batch in (first, second):
         sensitivity = batch_sensitivity(batch)
         assert (sensitivity.l1, sensitivity.l2_squared) == (2, 2)
-    assert found.confusion.sum() == pytest.approx(found.usable)
+    # But for a cell that the noise made negative, which counts as 0.
+    assert found.confusion.sum() == pytest.approx(found.usable, rel=1e-3)
 
 
 @pytest.mark.more
