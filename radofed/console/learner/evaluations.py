@@ -6,12 +6,9 @@ without being charged again for it. Its file is what `rado learner report --eval
 
 import json
 import re
-import secrets
 import shlex
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -30,13 +27,12 @@ from learner.session import Session
 from radobase.reading import FileKind, parse_json, read_bytes, read_text, with_remedy
 from radobase.writing import create_durably, write_durably
 from radofed import __version__
-from radofed.console.learner.queries import AT_ONCE, Following, page_of
+from radofed.console.learner.queries import AT_ONCE, Following, asked_parties, page_of
 from radofed.console.learner.releases import kept
-from radofed.console.learner.runs import Run, Runs, Stoppable
+from radofed.console.learner.runs import PreparedRun, Run, Runs, Stoppable
 from radofed.console.pages import Answer, Field, File, Form, Goto, Shown, Visit
 from radofed.evaluation_options import EvaluateOptions, check_evaluated, evaluation_questions, held_back_of
 from wire.request_fields import AskedTerms
-from wire.roster import Member
 
 EVALUATE = Form(EvaluateOptions)
 _FIRST = ("purpose", "epsilon", "delta", "bins", "cost")
@@ -44,8 +40,6 @@ _NOT_SHOWN = {
     *("config", "model", "calibrated", "at_threshold", "wait", "timeout_s", "retries"),
     *("reuse", "ask_again", "would_accept"),
 }
-MOST_KEPT = 32
-"""Evaluations that wait for a confirmation; the oldest is dropped."""
 FORMAT = "radofed-evaluation"
 FORMAT_VERSION = 1
 _FILE = FileKind(with_remedy("evaluate again, or by the command"), limit_bytes=1 << 20)
@@ -82,34 +76,27 @@ class EvaluationFile:
         raise ConfigurationError(f"{path}: no evaluation of this version of radofed; evaluate again, or by the command")
 
 
-@dataclass
-class PreparedEvaluation:
+@dataclass(kw_only=True)
+class PreparedEvaluation(PreparedRun):
     """An evaluation that may be started."""
 
     model: str
-    given: Mapping[str, str]
-    said: Sequence[str]
-    parties: Sequence[Member]
-    notes: Sequence[str]
-    started: str = ""
-    """Its name, if it was started."""
-    answers: Sequence[str] = ()
-    """Of parties that were asked whether they would accept all of it."""
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-class Evaluations(Runs):
+class Evaluations(Runs[PreparedEvaluation]):
     """The evaluations of one learner. Their files are in a directory beside that of its models."""
 
     place: ClassVar[str] = "evaluations"
     noun: ClassVar[str] = "evaluation"
+    doing: ClassVar[str] = "evaluating"
+    verb: ClassVar[str] = "evaluate"
+    remedy: ClassVar[str] = "evaluate again"
 
     def __init__(self, file: Path, config: LearnerConfig, following: Following) -> None:
         super().__init__(config, following)
         self._file = file
         self._models = config.releases_directory.with_name("models")
         self._directory = config.releases_directory.with_name("evaluations")
-        self._prepared: dict[str, PreparedEvaluation] = {}
 
     def all(self, visit: Visit) -> Answer:
         """The form, and the evaluations, newest first. query: model, the one that is chosen."""
@@ -123,30 +110,13 @@ class Evaluations(Runs):
         except RadofedError as error:
             return self._listed(visit, values, str(error))
 
-    def confirmation(self, visit: Visit) -> Answer:
-        """What is asked, of whom, and what it costs at most."""
-        values = {"name": visit.path["plan"], "prepared": self._waiting(visit)}
-        return Shown("learner/evaluate.html", "Evaluate?", values)
-
-    def would_accept(self, visit: Visit) -> Answer:
-        """As `rado learner evaluate --would-accept`: ask the parties, and show what they say on the page."""
-        prepared = self._waiting(visit)
+    def _questions(self, prepared: PreparedEvaluation) -> Sequence[str]:
         model, options = self._options(prepared.model, prepared.given)
-        with prepared.lock, self._following.session() as session:
+        with self._following.session() as session:
             federation = _federation(Questions(session, only_asks=True), model, options)
             found, unknown = evaluation_questions(model, federation, _oracle(federation, options), options)
         said = [sentence for each in found for sentence in each.sentences()]
-        prepared.answers = [*said, *filter(None, [unknown])]
-        return Goto(f"evaluating/{visit.path['plan']}")
-
-    def start(self, visit: Visit) -> Answer:
-        """As `rado learner evaluate`. A second time does nothing."""
-        prepared = self._waiting(visit)
-        with prepared.lock:
-            if not prepared.started:
-                prepared.started = self._created(prepared)
-                self._begin(prepared.started)
-        return Goto(f"evaluations/{prepared.started}")
+        return [*said, *filter(None, [unknown])]
 
     def one(self, visit: Visit) -> Answer:
         """An evaluation while it runs, and its tables and pictures. query: `saved` for the page as a file."""
@@ -214,11 +184,7 @@ class Evaluations(Runs):
         model, options = self._options(values["model"], given)
         notes: list[str] = []
         with self._following.session(notes) as session:
-            session.key  # noqa: B018 - without a key nothing can be asked
-            roster = session.fetch_roster()
-            roster.check_unexpired(time.time())
-            parties = session.selection(roster)
-        notes += filter(None, (parties.not_asked, parties.warning))
+            _, parties = asked_parties(session, notes)
         part = held_back_of(model)
         about = (
             "all rows, on which it may have been trained: nothing is claimed about new ones"
@@ -231,21 +197,11 @@ class Evaluations(Runs):
             f"About {about}.",
             *(f"Batch {number}: {each.what}." for number, each in enumerate(batches, 1)),
         ]
-        name = secrets.token_urlsafe(16)
-        with self._lock:
-            self._prepared[name] = PreparedEvaluation(values["model"], given, said, parties.asked, notes)
-            while len(self._prepared) > MOST_KEPT:
-                self._prepared.pop(next(iter(self._prepared)))
-        return name
-
-    def _waiting(self, visit: Visit) -> PreparedEvaluation:
-        found = self._prepared.get(visit.path["plan"])
-        if found is None:
-            raise ConfigurationError("this plan is not kept any more, and nothing was asked: evaluate again")
-        return found
+        return self.waiting.keep(
+            PreparedEvaluation(model=values["model"], given=given, said=said, parties=parties.asked, notes=notes)
+        )
 
     def _created(self, prepared: PreparedEvaluation) -> str:
-        """Write an evaluation to disk under a new name, and return it."""
         self._directory.mkdir(parents=True, exist_ok=True)
         number = 1
         while True:

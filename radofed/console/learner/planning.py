@@ -1,10 +1,8 @@
 """The page that plans, forwards and backwards, and the page that confirms what is asked."""
 
 import inspect
-import secrets
 import shlex
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,6 +37,8 @@ from radofed.console.learner.queries import (
     USUAL,
     Following,
     PlanFields,
+    Waiting,
+    asked_parties,
     fields_of,
 )
 from radofed.console.learner.trainings import PreparedTraining, Trainings
@@ -57,8 +57,6 @@ _MODEL = "model.json"
 SERIES = Way.SPLIT
 """Of questions that answers may choose: the piece that one is about says in its release how many there are."""
 MOST_PREDICATES = 50
-MOST_KEPT = 32
-"""Plans that wait for a confirmation; the oldest is dropped."""
 
 
 @dataclass
@@ -90,8 +88,7 @@ class Planning:
 
     def __init__(self, file: Path, config: LearnerConfig, following: Following, trainings: Trainings) -> None:
         self._file, self._config, self._following, self._trainings = file, config, following, trainings
-        self._prepared: dict[str, Prepared] = {}
-        self._lock = threading.Lock()
+        self._waiting = Waiting[Prepared]("plan again")
 
     def page(self, visit: Visit) -> Answer:
         """The form. query: what, a design, an estimator or "statistic"."""
@@ -114,7 +111,7 @@ class Planning:
 
     def confirmation(self, visit: Visit) -> Answer:
         """What is asked, of whom, and what it costs."""
-        prepared = self._find(visit)
+        prepared = self._waiting.find(visit)
         asked = QuerySummary.of(prepared.plan.query)
         values = {
             "name": visit.path["plan"],
@@ -129,7 +126,7 @@ class Planning:
 
     def ask(self, visit: Visit) -> Answer:
         """As `rado learner query`: sign it, write it to disk, send and follow it. A second time does nothing."""
-        prepared = self._find(visit)
+        prepared = self._waiting.find(visit)
         with prepared.lock:
             if not prepared.asked:
                 with self._following.session(prepared.notes) as session:
@@ -142,16 +139,10 @@ class Planning:
 
     def would_accept(self, visit: Visit) -> Answer:
         """As `rado learner query --would-accept`: ask the parties, and show what they say on the page."""
-        prepared = self._find(visit)
+        prepared = self._waiting.find(visit)
         with prepared.lock, self._following.session(prepared.notes) as session:
             prepared.answers = tuple(session.would_accept(prepared.request).sentences())
         return Goto(f"asking/{visit.path['plan']}")
-
-    def _find(self, visit: Visit) -> Prepared:
-        found = self._prepared.get(visit.path["plan"])
-        if found is None:
-            raise ConfigurationError("this plan is not kept any more, and nothing was asked: plan again")
-        return found
 
     def _fields(self, what: str) -> PlanFields:
         if what not in {name for names in CHOICES.values() for name in names}:
@@ -257,12 +248,7 @@ class Planning:
             plan = prepared.plan
             parties = tuple(each for each in session.fetch_roster().parties if plan.query.asks(each.name))
             prepared = replace(prepared, parties=parties, notes=notes, earlier=session.asked_before(plan))
-        name = secrets.token_urlsafe(16)
-        with self._lock:
-            self._prepared[name] = prepared
-            while len(self._prepared) > MOST_KEPT:
-                self._prepared.pop(next(iter(self._prepared)))
-        return name
+        return self._waiting.keep(prepared)
 
     def _statistic(
         self, session: Session, schema: Schema, values: Mapping[str, str]
@@ -288,12 +274,8 @@ class Planning:
         schema = self._schema(values)
         notes: list[str] = []
         with self._following.session(notes) as session:
-            session.key  # noqa: B018 - without a key nothing can be asked
-            roster = session.fetch_roster()
-            roster.check_unexpired(time.time())
-            parties = session.selection(roster)
+            roster, parties = asked_parties(session, notes)
             rows = list(session.rows_of(parties.asked, roster).values())
-        notes += filter(None, (parties.not_asked, parties.warning))
         texts, options = self._trainings.options(fields.what, values)
         plan = PLAN.parse({**values, **_rows_of(rows, values)}, **fields.chosen)
         plan = replace(plan, honest=_honest(options, request_of(plan, schema).party_rows))
@@ -309,7 +291,15 @@ class Planning:
             warned.append(f"Warning: {few}")
             notes.append(warned[-1])
         said = [*purpose, *(each for each in planned.sentences() if each not in warned)]
-        prepared = PreparedTraining(fields.what, texts, schema, said, warning, parties.asked, notes)
+        prepared = PreparedTraining(
+            estimator=fields.what,
+            given=texts,
+            schema=schema,
+            said=said,
+            warning=warning,
+            parties=parties.asked,
+            notes=notes,
+        )
         return self._trainings.prepare(prepared)
 
     def _command(self, fields: PlanFields, values: Mapping[str, str]) -> str:

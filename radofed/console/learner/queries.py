@@ -1,12 +1,15 @@
 """What the learner asked, and one query while it runs."""
 
 import re
+import secrets
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from dpcore.errors import ConfigurationError, RadofedError
+from learner.accepted_parties import Selection
 from learner.config import LearnerConfig
 from learner.estimators import BY_QUERIES
 from learner.history import LearnerHistory
@@ -24,6 +27,7 @@ from radofed.inquiry_options import (
 )
 from radofed.planning.plan_options import PlanOptions
 from wire.request_fields import DESIGNS, OPTIONS, USUAL_DESIGN, AskOptions, QueryOptions, TrainOptions, taken_options
+from wire.roster import Roster
 from wire.status import Phase, QueryStatus
 
 # Queries that the console asks and follows, each in a thread, until their releases are saved.
@@ -31,9 +35,46 @@ from wire.status import Phase, QueryStatus
 # A query is on disk before it is sent, so that a console that ends, or is killed, loses nothing: the next one follows
 # it.
 
+MOST_WAITING = 32
 PAGE_GIVES_UP_AFTER_S = 3.0
 """How long a page tries to reach the coordinator."""
 _log = Log("console")
+Prepared = TypeVar("Prepared")
+
+
+class Waiting(Generic[Prepared]):
+    """What waits for a confirmation, by name: at most MOST_WAITING; then the oldest is dropped."""
+
+    def __init__(self, remedy: str) -> None:
+        """remedy: what a person does whose plan was dropped."""
+        self._remedy, self._lock = remedy, threading.Lock()
+        self._prepared: dict[str, Prepared] = {}
+
+    def keep(self, prepared: Prepared) -> str:
+        """Keep it; returns its name."""
+        name = secrets.token_urlsafe(16)
+        with self._lock:
+            self._prepared[name] = prepared
+            while len(self._prepared) > MOST_WAITING:
+                self._prepared.pop(next(iter(self._prepared)))
+        return name
+
+    def find(self, visit: Visit) -> Prepared:
+        """That of the visit's path. Raises ConfigurationError if it was dropped."""
+        found = self._prepared.get(visit.path["plan"])
+        if found is None:
+            raise ConfigurationError(f"this plan is not kept any more, and nothing was asked: {self._remedy}")
+        return found
+
+
+def asked_parties(session: Session, notes: list[str]) -> tuple[Roster, Selection]:
+    """The newest roster, and who of it would be asked; what a person should know is added to `notes`."""
+    session.key  # noqa: B018 - without a key nothing can be asked
+    roster = session.fetch_roster()
+    roster.check_unexpired(time.time())
+    parties = session.selection(roster)
+    notes += filter(None, (parties.not_asked, parties.warning))
+    return roster, parties
 
 
 @dataclass

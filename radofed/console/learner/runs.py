@@ -7,9 +7,9 @@ query, and goes on only when a person says so: answers are read from disk, and o
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from learner.composition import Unanswered
 from learner.config import LearnerConfig
@@ -22,13 +22,33 @@ from learner.release import Release
 from learner.requests import Request
 from learner.session import Session
 from radobase.failure import Failure
-from radofed.console.learner.queries import Following
+from radofed.console.learner.queries import Following, Waiting
 from radofed.console.pages import Answer, Goto, Shown, Visit
+from wire.roster import Member
 from wire.status import QueryStatus
 
 
 class StoppedError(Exception):
     """A person stopped it before its next query."""
+
+
+@dataclass(kw_only=True)
+class PreparedRun:
+    """What may be started."""
+
+    given: Mapping[str, str]
+    """Texts of the options of the command."""
+    said: Sequence[str] = ()
+    parties: Sequence[Member] = ()
+    notes: Sequence[str] = ()
+    started: str = ""
+    """Its name, if it was started."""
+    answers: Sequence[str] = ()
+    """Of parties that were asked whether they would accept all of it."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+P = TypeVar("P", bound=PreparedRun)
 
 
 @dataclass
@@ -95,17 +115,52 @@ class Stoppable:
         return answer
 
 
-class Runs(ABC):
+class Runs(ABC, Generic[P]):
     """Those of one sort."""
 
     place: ClassVar[str]
     """The path of their pages."""
     noun: ClassVar[str]
+    doing: ClassVar[str]
+    """The path of a confirmation."""
+    verb: ClassVar[str]
+    remedy: ClassVar[str]
+    """What a person does whose plan is not kept any more."""
 
     def __init__(self, config: LearnerConfig, following: Following) -> None:
         self._config, self._following = config, following
+        self.waiting = Waiting[P](self.remedy)
         self._runs: dict[str, Run] = {}
         self._lock = threading.Lock()
+
+    @abstractmethod
+    def _created(self, prepared: P) -> str:
+        """Write it to disk under a new name, and return it."""
+
+    @abstractmethod
+    def _questions(self, prepared: P) -> Sequence[str]:
+        """What the parties say of all that would be asked. Raises RadofedError."""
+
+    def confirmation(self, visit: Visit) -> Answer:
+        """What is asked, of whom, and what it costs at most."""
+        values = {"name": visit.path["plan"], "prepared": self.waiting.find(visit), "place": self.place}
+        return Shown(f"learner/{self.verb}.html", f"{self.verb.capitalize()}?", {**values, "doing": self.doing})
+
+    def start(self, visit: Visit) -> Answer:
+        """As the command. A second time does nothing."""
+        prepared = self.waiting.find(visit)
+        with prepared.lock:
+            if not prepared.started:
+                prepared.started = self._created(prepared)
+                self._begin(prepared.started)
+        return Goto(f"{self.place}/{prepared.started}")
+
+    def would_accept(self, visit: Visit) -> Answer:
+        """As the command with `--would-accept`: ask the parties, and show what they say on the page."""
+        prepared = self.waiting.find(visit)
+        with prepared.lock:
+            prepared.answers = self._questions(prepared)
+        return Goto(f"{self.doing}/{visit.path['plan']}")
 
     @abstractmethod
     def _said(self, name: str) -> Mapping[str, Any]:

@@ -7,11 +7,9 @@ answered are read from disk, and only those that are still missing are asked and
 
 import json
 import re
-import secrets
 import shlex
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeGuard
 
@@ -27,11 +25,9 @@ from radobase.reading import FileKind, parse_json, read_text, with_remedy
 from radobase.schema_files import load_schema
 from radobase.writing import create_durably, write_durably
 from radofed.console.learner.queries import TRAIN, Following
-from radofed.console.learner.runs import Run, Runs, Stoppable
-from radofed.console.pages import Answer, Goto, Shown, Visit
+from radofed.console.learner.runs import PreparedRun, Run, Runs, Stoppable
 from radofed.planning.asked_queries import ask_whole
 from wire.request_fields import USUAL_DELTA, TrainOptions
-from wire.roster import Member
 
 # The file of a training: what it was started with, so that a later console can go on with it.
 
@@ -71,42 +67,32 @@ def _are_texts(given: object) -> TypeGuard[dict[str, str]]:
     return isinstance(given, dict) and all(isinstance(text, str) for text in given.values())
 
 
-MOST_KEPT = 32
-"""Trainings that wait for a confirmation; the oldest is dropped."""
 _SUFFIX = ".training"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,80}")
 
 
-@dataclass
-class PreparedTraining:
+@dataclass(kw_only=True)
+class PreparedTraining(PreparedRun):
     """A training that may be started."""
 
     estimator: str
-    given: Mapping[str, str]
-    """Texts of the options of `rado learner train`."""
     schema: Schema
-    said: Sequence[str]
-    warning: str
-    parties: Sequence[Member]
-    notes: Sequence[str]
-    started: str = ""
-    """Its name, if it was started."""
-    answers: Sequence[str] = ()
-    """Of parties that were asked whether they would accept all of it."""
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    warning: str = ""
 
 
-class Trainings(Runs):
+class Trainings(Runs[PreparedTraining]):
     """The trainings of one learner. Their files are in the directory of its models."""
 
     place: ClassVar[str] = "trainings"
     noun: ClassVar[str] = "training"
+    doing: ClassVar[str] = "training"
+    verb: ClassVar[str] = "train"
+    remedy: ClassVar[str] = "plan again"
 
     def __init__(self, file: Path, config: LearnerConfig, following: Following) -> None:
         super().__init__(config, following)
         self._file = file
         self._models = config.releases_directory.with_name("models")
-        self._prepared: dict[str, PreparedTraining] = {}
 
     def options(self, estimator: str, values: Mapping[str, str]) -> tuple[dict[str, str], TrainOptions]:
         """The options of the command among a form's values: their texts, and as the command reads them.
@@ -131,36 +117,14 @@ class Trainings(Runs):
         """Keep a training for its confirmation; returns its name until then. Raises as AskedTraining.of does."""
         _, given = self.options(prepared.estimator, prepared.given)
         AskedTraining.of(prepared.estimator, given, prepared.schema)
-        name = secrets.token_urlsafe(16)
-        with self._lock:
-            self._prepared[name] = prepared
-            while len(self._prepared) > MOST_KEPT:
-                self._prepared.pop(next(iter(self._prepared)))
-        return name
+        return self.waiting.keep(prepared)
 
-    def confirmation(self, visit: Visit) -> Answer:
-        """What is asked, of whom, and what it costs at most."""
-        values = {"name": visit.path["plan"], "prepared": self._waiting(visit)}
-        return Shown("learner/train.html", "Train?", values)
-
-    def start(self, visit: Visit) -> Answer:
-        """As `rado learner train --estimator`. A second time does nothing."""
-        prepared = self._waiting(visit)
-        with prepared.lock:
-            if not prepared.started:
-                prepared.started = self._created(prepared)
-                self._begin(prepared.started)
-        return Goto(f"trainings/{prepared.started}")
-
-    def would_accept(self, visit: Visit) -> Answer:
-        """As `rado learner train --would-accept`: ask the parties, and show what they say on the page."""
-        prepared = self._waiting(visit)
+    def _questions(self, prepared: PreparedTraining) -> Sequence[str]:
         _, given = self.options(prepared.estimator, prepared.given)
-        with prepared.lock, self._following.session() as session:
+        with self._following.session() as session:
             found, warning = ask_whole(session, prepared.estimator, given, prepared.schema)
         said = [sentence for each in found for sentence in each.sentences()]
-        prepared.answers = [*said, *filter(None, [warning])]
-        return Goto(f"training/{visit.path['plan']}")
+        return [*said, *filter(None, [warning])]
 
     def unfinished(self) -> list[tuple[str, bool]]:
         """The names of trainings without a model, newest first, and whether this console runs them."""
@@ -174,14 +138,7 @@ class Trainings(Runs):
         """What the estimator of a model that was trained here warned of; empty if nothing is known."""
         return self._read(name).warning if self._path(name).exists() else ""
 
-    def _waiting(self, visit: Visit) -> PreparedTraining:
-        found = self._prepared.get(visit.path["plan"])
-        if found is None:
-            raise ConfigurationError("this plan is not kept any more, and nothing was asked: plan again")
-        return found
-
     def _created(self, prepared: PreparedTraining) -> str:
-        """Write a training to disk under a new name, and return it."""
         self._models.mkdir(parents=True, exist_ok=True)
         number = 1
         while True:

@@ -59,8 +59,8 @@ def test_what_is_wrong_is_said_on_the_form_with_what_was_entered(evaluations):
 
 
 def test_one_is_written_before_it_is_asked_and_started_once(evaluations, member):
-    evaluations._prepared["plan"] = PreparedEvaluation("mine", {"epsilon": "1/2", "bins": "6"}, (), (), ())
-    plan = Visit({"plan": "plan"})
+    name = evaluations.waiting.keep(PreparedEvaluation(model="mine", given={"epsilon": "1/2", "bins": "6"}))
+    plan = Visit({"plan": name})
     first, second = evaluations.start(plan), evaluations.start(plan)
     assert first == second
     name = first.path.removeprefix("evaluations/")

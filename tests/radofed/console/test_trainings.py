@@ -43,7 +43,7 @@ def trainings(member):
 
 def started(trainings, **given: str) -> str:
     """A training that was started twice; its name."""
-    prepared = PreparedTraining("newton", given, Schema.from_toml(SCHEMA), (), "", (), ())
+    prepared = PreparedTraining(estimator="newton", given=given, schema=Schema.from_toml(SCHEMA))
     plan = Visit({"plan": trainings.prepare(prepared)})
     first, second = trainings.start(plan), trainings.start(plan)
     assert first == second
