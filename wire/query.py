@@ -448,7 +448,7 @@ class Query(Wire[query_pb2.Query]):
 
 
 _READ_AGAIN_BYTES = 1 << 16
-"""A longer query is read anew each time, so that what is kept is small whoever sends it."""
+"""A longer query is read again each time, so that what is kept is small whoever sends it."""
 
 
 @lru_cache(maxsize=8)
