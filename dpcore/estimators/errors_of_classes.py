@@ -9,7 +9,7 @@ noise as large as before. The errors of psi follow from the answers as there.
 The mean curvature E[w (diag(p) - p p^T) x x x^T] and the covariance of the gradients of records are those of made
 rows. p is the softmax, w how much clipping leaves.
 
-The rows' covariances are drawn anew for every draw of what is unknown, within the noise of the release
+The rows' covariances are drawn again for every draw of what is unknown, within the noise of the release
 (dpcore.estimators.column_covariances). Columns that nearly determine one another, such as three sizes of a diamond,
 have a direction of a variance far below that noise: any one estimate of it would be sure of weights that no answer
 tells.

@@ -554,7 +554,7 @@ __all__ = [
 
 
 _READ_AGAIN_BYTES = 1 << 16
-"""A longer schema is read anew each time, so that what is kept is small whoever sends it."""
+"""A longer schema is read again each time, so that what is kept is small whoever sends it."""
 
 
 @lru_cache(maxsize=8)
