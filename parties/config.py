@@ -48,6 +48,19 @@ class PartyCluster(ClusterSettings):
     """Whether workers read the table themselves, each some row groups of its Parquet files, and this machine keeps no
     columns of it: for tables that are larger than a machine. Every worker must find the files under the same path. All
     sums are then computed on the cluster, whatever `from_rows` is."""
+    worker_memory_bytes: int | None = Field(default=None, ge=0)
+    """With `reads_table`: memory in which each worker keeps records that it has read, in bytes, 4 a coordinate and row.
+    Default: half its machine's (or container's), divided by the workers there."""
+    worker_disk: Path | None = None
+    """With `reads_table`: directory on the workers' machines in which they keep records that their memory has no room
+    for, in files without a name. Default: they read those parts again for each sum."""
+
+    @field_validator("worker_disk")
+    @classmethod
+    def _is_whole(cls, directory: Path | None) -> Path | None:
+        if directory is not None and not directory.is_absolute():
+            raise ValueError("write the whole path: it is one of the workers' machines")
+        return directory
 
 
 class PartyConfig(Configuration):

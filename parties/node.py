@@ -42,6 +42,7 @@ from radobase.local_status import StatusServer
 from radobase.logs import Daily, Log, start_logging
 from radobase.metrics import Reason
 from radobase.version import program_version
+from radobase.warm_workers import WarmWorkers
 from radobase.watch_server import WatchServer
 from wire.envelopes import SigningKey, load_public_key
 from wire.errors import Code, WireError
@@ -200,7 +201,8 @@ class PartyNode:
         self._client_for_queries = opened.enter_context(self._client(give_up_after_s=CALL_PATIENCE_S))
         policy = Policy.load(config.policy)
         seed = load_or_create(config.state_directory / SECRET_FILE, random_source)
-        held = HeldData.load(config, seed, self._log)
+        workers = self._warm_workers(opened)
+        held = HeldData.load(config, seed, self._log, workers=workers)
         counts = RowCounts.of(held.dataset.report)
         self._row_guard = RowGuard(config.state_directory, counts, policy.data, self._log)
         spools = Spools(config.state_directory / "spool", config.spool_bytes)
@@ -208,7 +210,10 @@ class PartyNode:
         self._lifecycle = self._made_lifecycle(opened, policy, held, spools, random_source)
         self.policy = PolicyReloads(lambda: Policy.load(config.policy), self._follow_policy, self._log)
         self.data = DataReloads(
-            lambda progress: HeldData.load(config, seed, self._log, progress), self._follow_data, self._log, held
+            lambda progress: HeldData.load(config, seed, self._log, progress, workers),
+            self._follow_data,
+            self._log,
+            held,
         )
         self._watch.loaded = Loaded(
             self._ledger, spools, self._guard, self._pauses, self._history, self._row_guard.counts_now, self._row_faults
@@ -236,6 +241,14 @@ class PartyNode:
         opened.callback(self._history.database.close)
         opened.callback(self._history.database.flush)
         self._pauses = Pauses(self._history.database)
+
+    def _warm_workers(self, opened: ExitStack) -> WarmWorkers | None:
+        """The workers that keep the node's table, if its cluster reads it."""
+        if self._config.cluster is None or not self._config.cluster.reads_table:
+            return None
+        workers = WarmWorkers(self._config.cluster)
+        opened.callback(workers.close)
+        return workers
 
     def _made_lifecycle(
         self, opened: ExitStack, policy: Policy, held: HeldData, spools: Spools, random_source: RandomSource

@@ -22,10 +22,11 @@ from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation, sum_on_threads
 from dpcore.records.schema import Schema
 from parties.config import PartyCluster
-from parties.data import rows_elsewhere
-from parties.data.dataset import ClusterRowSums, RowsOnCluster, load
+from parties.data.dataset import ClusterRowSums, load
 from parties.data.disk_features import RowsOnDisk
+from parties.data.rows_elsewhere import RowsOnCluster
 from radobase.logs import Log
+from radobase.warm_workers import WarmWorkers
 from tests.waiting import HANG_S
 
 _HAD: list[int] = []
@@ -45,13 +46,13 @@ def unlimited() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
-def limited(function, more_bytes, directory, shared, payload):
+def limited(function, more_bytes, directory, state, shared, payload):
     """The function's result on a worker of a cluster, within a limit. For functools.partial."""
     if not _HAD:
         warm_up(Path(directory))
     limit(more_bytes)
     try:
-        return function(shared, payload)
+        return function(state, shared, payload)
     finally:
         unlimited()
 
@@ -83,15 +84,21 @@ def main(place: str, table: str, more_bytes: str, address: str = "", token_file:
         kept = RowsOnDisk(Path(table))
     elif place == "cluster":
         settings = PartyCluster(
-            address=address, token_file=Path(token_file), workers=2, timeout_s=HANG_S, reads_table=True
+            address=address,
+            token_file=Path(token_file),
+            workers=2,
+            timeout_s=HANG_S,
+            reads_table=True,
+            worker_memory_bytes=int(more_bytes),
+            worker_disk=Path(table),
         )
-        kept, sums = RowsOnCluster(settings, log), ClusterRowSums(settings, log)
+        kept = RowsOnCluster(settings, log, with_limit(settings, int(more_bytes), table))
+        sums = ClusterRowSums(settings, log)
     warm_up(Path(table))
     noted = Noted()
     if place == "cluster":
         logging.getLogger().addHandler(noted)
         logging.getLogger().setLevel(logging.INFO)
-        rows_elsewhere.ClusterJob = with_limit(rows_elsewhere.ClusterJob, int(more_bytes), table)
     limit(int(more_bytes))
     data = load(Path(table) / "many", known, place=kept)
     digest = hashlib.sha256()
@@ -114,23 +121,22 @@ class Noted(logging.Handler):
         sys.stderr.write(f"{record.getMessage()} {fields}\n")
 
 
-def with_limit(job, more_bytes, directory):
-    """The class of jobs whose workers are limited, to twice as much: Ray allocates in them, too."""
+def with_limit(settings, more_bytes, directory):
+    """Workers that are limited, to twice as much: Ray allocates in them, too."""
     # By its name, which workers can import: this module is __main__.
     from tests.parties.data.limited import limited as by_name
 
-    class Limited(job):  # type: ignore[valid-type]  # a variable
-        def __init__(self, settings, function, shared):
-            super().__init__(settings, partial(by_name, function, 2 * more_bytes, directory), shared)
+    class Limited(WarmWorkers):
+        def results(self, function, *about):
+            return super().results(partial(by_name, function, 2 * more_bytes, directory), *about)
 
-        def __enter__(self):
+        def _connect(self, *about):
             # Ray's own processes are not limited.
             unlimited()
-            entered = super().__enter__()
+            super()._connect(*about)
             limit(more_bytes)
-            return entered
 
-    return Limited
+    return Limited(settings)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 import os
 import pickle
 import shutil
+from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -32,14 +34,16 @@ from dpcore.records.persons import Persons
 from dpcore.records.records import BLOCK_ROWS
 from dpcore.records.shared_schema import SharedSchema
 from parties.config import PartyCluster, PartyConfig
-from parties.data import rows_elsewhere
-from parties.data.dataset import ClusterRowSums, RowsOnCluster, load
-from radobase.cluster_jobs import ClusterError, ClusterJob, _read
+from parties.data import part_sums
+from parties.data.dataset import ClusterRowSums, load
+from parties.data.rows_elsewhere import RowsOnCluster
+from radobase.cluster_jobs import ClusterError, _read
 from radobase.logs import Log
 from radobase.tables.parquet_table import file_state
 from radobase.tables.recoding import load_recode
+from radobase.warm_workers import WarmWorkers
 from tests.federation.party import SCHEMA
-from tests.ray_nodes import needs_ray, slowly
+from tests.ray_nodes import needs_ray, slowly_with_state
 from tests.waiting import HANG_S
 
 KEY = RowKey(bytes(32), "f", "p", "d")
@@ -79,42 +83,43 @@ def files(tmp_path_factory):
     return write(tmp_path_factory.mktemp("table"))
 
 
-class PlainJob:
-    """In place of a ClusterJob: this process computes, and every message is pickled as between processes."""
+class PlainWorkers:
+    """In place of WarmWorkers: this process computes as two workers, and messages are pickled as between processes."""
 
-    order = 1
+    names, expected = ("here/1/a", "here/2/b"), 2
 
-    def __init__(self, settings, function, shared):
-        self.function, self.shared = pickle.loads(pickle.dumps((function, shared)))
+    def __init__(self):
+        self.states = {name: {} for name in self.names}
 
-    def __enter__(self):
-        return self
+    def results(self, function, shared, count, load, owner, idle):
+        """Each worker what it owns, and the least busy what none does; in an order that is not the rows'."""
+        function, shared = pickle.loads(pickle.dumps((function, shared)))
+        owners = [owner(number) for number in range(count)]
+        given = Counter({name: owners.count(name) for name in self.names})
+        for number in [*range(0, count, 2), *range(1, count, 2)]:
+            name = owners[number] if owners[number] in self.names else min(self.names, key=given.__getitem__)
+            given[name] += owners[number] != name
+            answer = function(self.states[name], shared, pickle.loads(pickle.dumps(load(number, name))))
+            yield number, name, _read(pickle.dumps((number, answer)))[1]
 
-    def __exit__(self, *_):
-        return
 
-    def results(self, count, load, idle):
-        for number in range(count)[:: self.order]:
-            answer = self.function(self.shared, pickle.loads(pickle.dumps(load(number))))
-            yield _read(pickle.dumps((number, answer)))
-
-
-class BackwardsJob(PlainJob):
-    """The last part first."""
-
-    order = -1
+def works(monkeypatch, results):
+    """Have `results` in place of the workers'."""
+    monkeypatch.setattr(PlainWorkers, "results", results)
 
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch, caplog):
     caplog.set_level("INFO")
     monkeypatch.setattr("parties.data.rows_elsewhere.LEAST_PART_ROWS", 1)
-    monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", PlainJob)
-    monkeypatch.setattr("radobase.cluster_jobs.check_cluster", lambda _: None)
+
+
+def on_cluster(settings=SETTINGS):
+    return RowsOnCluster(settings, Log("party"), PlainWorkers())
 
 
 def read(table, settings=None, schema=SCHEMA):
-    place = settings and RowsOnCluster(settings, Log("party"))
+    place = settings and on_cluster(settings)
     return load(table, schema, row_key=KEY, id_column="id", place=place)
 
 
@@ -136,10 +141,12 @@ KINDS = {
 }
 
 
-def test_all_is_as_on_one_machine(files, monkeypatch, caplog):
+@pytest.mark.parametrize("kept", ["memory", "disk", "not", pytest.param("a part in memory", marks=pytest.mark.more)])
+def test_all_is_as_on_one_machine(files, tmp_path, caplog, kept):
     alone = read(files)
-    monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", BackwardsJob)
-    data = read(files, SETTINGS)
+    change = {"worker_memory_bytes": {"memory": None, "a part in memory": 60_000}.get(kept, 0)}
+    change |= {"worker_disk": tmp_path} if kept == "disk" else {}
+    data = read(files, SETTINGS.model_copy(update=change))
     assert data.report == alone.report
     assert data.records.rows == ROWS
     np.testing.assert_array_equal(data.records.labels, alone.records.labels)
@@ -152,6 +159,14 @@ def test_all_is_as_on_one_machine(files, monkeypatch, caplog):
     assert len(said) > len(KINDS)
     assert all(each["rows"] == ROWS and each["parts"] > 3 and not each["on_this_machine"] for each in said)
     assert all(sum(each["workers"].values()) == each["parts"] for each in said)
+    places = {(each["in_memory"] > 0, each["on_disk"] > 0, each["in_memory"] + each["on_disk"]) for each in said}
+    (found,) = {"memory": {(True, False, said[0]["parts"])}, "disk": {(False, True, said[0]["parts"])}}.get(
+        kept, places
+    )
+    assert places == {found}
+    assert found[0] == (kept in {"memory", "a part in memory"})
+    # What is kept is not read again.
+    assert [each["kept"] for each in said] == [0, *[found[2]] * (len(said) - 1)]
 
 
 def warnings(caplog):
@@ -159,14 +174,14 @@ def warnings(caplog):
 
 
 def damaged(change):
-    """A job whose workers' answers `change` alters: change(number, answer)."""
+    """Results of workers whose answers `change` alters: change(number, answer)."""
+    real = PlainWorkers.results
 
-    class Job(PlainJob):
-        def results(self, count, load, idle):
-            for number, answer in super().results(count, load, idle):
-                yield number, change(number, answer)
+    def results(self, *about):
+        for number, name, answer in real(self, *about):
+            yield number, name, change(number, answer)
 
-    return Job
+    return results
 
 
 MOST = (1 << 63) - 1
@@ -174,9 +189,9 @@ SWAPPED: dict[int, tuple] = {}
 
 
 def another(number, answer):
-    """The answer of the part before, which is of as many rows."""
+    """The answer of a part before."""
     SWAPPED[number] = answer
-    return SWAPPED.get(number - 1, answer)
+    return SWAPPED.get(number - 2, answer)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +208,7 @@ def another(number, answer):
 def test_a_wrong_answer_is_noticed_and_the_part_summed_again(files, monkeypatch, caplog, change, reason):
     kind = KINDS["gradient"][0]
     alone, data = read(files), read(files, SETTINGS)
-    monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", damaged(change))
+    works(monkeypatch, damaged(change))
     np.testing.assert_array_equal(contribution(data, kind), contribution(alone, kind))
     found = warnings(caplog)
     assert found
@@ -209,7 +224,7 @@ def test_a_wrong_answer_is_noticed_and_the_part_summed_again(files, monkeypatch,
     ],
 )
 def test_a_wrong_reading_is_noticed_and_the_part_read_again(files, monkeypatch, caplog, change, reason):
-    monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", damaged(change))
+    works(monkeypatch, damaged(change))
     assert read(files, SETTINGS).report == read(files).report
     assert warnings(caplog)
     assert all(reason in each for each in warnings(caplog))
@@ -228,41 +243,53 @@ def test_labels_of_another_form_are_noticed(files, monkeypatch, caplog):
 
     for change in (wider, fewer, shorter, lambda _, answer: answer[:4]):
         caplog.clear()
-        monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", damaged(change))
+        works(monkeypatch, damaged(change))
         assert read(files, SETTINGS).report == read(files).report
         assert len(warnings(caplog)) > 3
 
 
-def unable(function, shared, payload):
-    """For functools.partial: a worker with too little memory."""
-    raise MemoryError
-
-
-@pytest.mark.more
 def test_a_worker_without_memory_says_so_and_this_machine_does_its_part(files, monkeypatch, caplog):
-    real = rows_elsewhere._read_part
     data = read(files)
 
-    class Small(PlainJob):
-        def __init__(self, settings, function, shared):
-            super().__init__(settings, partial(rows_elsewhere._answered, partial(unable, real)), shared)
+    def unable(*_):
+        raise MemoryError
 
-    monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", Small)
+    # What a worker calls. This machine calls it by a name of its own.
+    monkeypatch.setattr("parties.data.part_sums.read_here", unable)
     assert read(files, SETTINGS).report == data.report
     assert all("too little memory" in each for each in warnings(caplog))
     (said,) = [record.fields for record in caplog.records if record.getMessage() == "cluster read the table"]
     assert said["on_this_machine"] == said["parts"]
 
 
+def test_a_worker_that_keeps_too_much_keeps_less(files, monkeypatch, caplog):
+    alone, data = read(files), read(files, SETTINGS)
+    real, left = part_sums.sum_here, [1]
+
+    def short_of_memory(*about):
+        left[0] -= 1
+        if left[0] >= 0:
+            raise MemoryError
+        return real(*about)
+
+    monkeypatch.setattr(part_sums, "sum_here", short_of_memory)
+    kind = KINDS["gradient"][0]
+    np.testing.assert_array_equal(contribution(data, kind), contribution(alone, kind))
+    assert not warnings(caplog)
+    *_, said = [record.fields for record in caplog.records if record.getMessage() == "cluster read the table"]
+    assert 0 < said["in_memory"] < said["parts"]
+
+
 @pytest.mark.more
 def test_a_cluster_that_fails_leaves_the_rest_to_this_machine(files, monkeypatch, caplog):
-    class Ends(PlainJob):
-        def results(self, count, load, idle):
-            yield from list(super().results(2, load, idle))
-            raise ClusterError("the cluster is gone")
+    real = PlainWorkers.results
+
+    def ends(self, function, shared, count, *about):
+        yield from real(self, function, shared, 2, *about)
+        raise ClusterError("the cluster is gone")
 
     alone = read(files)
-    monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", Ends)
+    works(monkeypatch, ends)
     data = read(files, SETTINGS)
     assert data.report == alone.report
     for kind, feature_map in KINDS.values():
@@ -270,21 +297,63 @@ def test_a_cluster_that_fails_leaves_the_rest_to_this_machine(files, monkeypatch
     assert set(warnings(caplog)) == {"the cluster is gone"}
 
 
+def test_what_a_lost_worker_kept_is_read_by_others(files, monkeypatch, caplog):
+    alone, data, kind = read(files), read(files, SETTINGS), KINDS["gradient"][0]
+    parts = len(data.records.features.table.ranges)
+    monkeypatch.setattr(PlainWorkers, "names", ("here/2/b", "here/3/c"))
+    data.records.features.table.place.workers.states["here/3/c"] = {}
+    for _ in range(2):
+        np.testing.assert_array_equal(contribution(data, kind), contribution(alone, kind))
+    _, first, second = [each.fields for each in caplog.records if each.getMessage() == "cluster read the table"]
+    assert first["kept"] == parts // 2
+    assert second["kept"] == parts
+    assert set(second["workers"]) == {"here/2/b", "here/3/c"}
+
+
+def test_a_worker_that_keeps_more_than_its_share_gives_parts_away(files, monkeypatch, caplog):
+    monkeypatch.setattr(PlainWorkers, "names", ("here/1/a",))
+    monkeypatch.setattr(PlainWorkers, "expected", 1)
+    alone, data, kind = read(files), read(files, SETTINGS), KINDS["gradient"][0]
+    workers = data.records.features.table.place.workers
+    assert {worker for worker, _ in data.records.features.table.kept.values()} == {"here/1/a"}
+    monkeypatch.setattr(PlainWorkers, "names", ("here/2/b", "here/1/a"))
+    monkeypatch.setattr(PlainWorkers, "expected", 2)
+    workers.states["here/2/b"] = {}
+    for _ in range(2):
+        np.testing.assert_array_equal(contribution(data, kind), contribution(alone, kind))
+    *_, said = [each.fields for each in caplog.records if each.getMessage() == "cluster read the table"]
+    assert said["kept"] == said["parts"] == said["in_memory"]
+    assert min(said["workers"].values()) > 1
+    held = [set(state["parts"]._parts) for state in workers.states.values()]
+    assert not held[0] & held[1]
+
+
+def test_parts_of_a_former_table_are_not_kept(files):
+    workers = PlainWorkers()
+    place = RowsOnCluster(SETTINGS, Log("party"), workers)
+    first, second = (load(files, SCHEMA, row_key=KEY, id_column="id", place=place) for _ in range(2))
+    assert all(
+        state["parts"]._table == second.records.features.table.reading.table for state in workers.states.values()
+    )
+    kind = KINDS["gradient"][0]
+    for data in (first, second, first):
+        np.testing.assert_array_equal(contribution(data, kind), contribution(read(files), kind))
+
+
 def test_a_file_that_is_missing_at_a_worker_is_read_by_this_machine(files, tmp_path, monkeypatch, caplog):
     table = shutil.copytree(files, tmp_path / "table")
     alone = read(table)
     moved = next(table.rglob("*.parquet"))
 
-    class Without(PlainJob):
-        def results(self, count, load, idle):
-            for number in range(count):
-                payload = load(number)
-                moved.rename(moved.with_suffix(".away"))
-                answer = self.function(self.shared, payload)
-                moved.with_suffix(".away").rename(moved)
-                yield number, answer
+    def without(self, function, shared, count, load, owner, idle):
+        for number in range(count):
+            payload = load(number, self.names[0])
+            moved.rename(moved.with_suffix(".away"))
+            answer = function({}, shared, payload)
+            moved.with_suffix(".away").rename(moved)
+            yield number, self.names[0], answer
 
-    monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", Without)
+    works(monkeypatch, without)
     data = read(table, SETTINGS)
     assert data.report == alone.report
     assert warnings(caplog)
@@ -321,16 +390,16 @@ def test_a_file_that_changes_while_it_is_read_is_refused(files, tmp_path, monkey
     table = shutil.copytree(files, tmp_path / "table")
     last = max(table.rglob("*.parquet"))
 
-    class Meanwhile(PlainJob):
-        def results(self, count, load, idle):
-            for number, answer in super().results(count - 1, load, idle):
-                if number == 0:
-                    rewritten(last, keep_time=False)
-                yield number, answer
-            yield from ()
-            raise ClusterError("ended")
+    real = PlainWorkers.results
 
-    monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", Meanwhile)
+    def meanwhile(self, function, shared, count, *about):
+        for number, name, answer in real(self, function, shared, count - 1, *about):
+            if number == 0:
+                rewritten(last, keep_time=False)
+            yield number, name, answer
+        raise ClusterError("ended")
+
+    works(monkeypatch, meanwhile)
     with pytest.raises(DataError, match="changed since its rows were counted"):
         read(table, SETTINGS)
 
@@ -364,7 +433,7 @@ def test_files_of_other_columns_and_other_tables_are_refused(files, tmp_path):
     with pytest.raises(ConfigurationError, match="workers read Parquet files alone"):
         read(text, SETTINGS)
     with pytest.raises(ConfigurationError, match="need the rows on this machine"):
-        place = RowsOnCluster(SETTINGS, Log("party"))
+        place = on_cluster()
         load(files, SCHEMA, row_key=KEY, id_column="id", epoch_column="year", place=place)
 
 
@@ -373,7 +442,7 @@ def test_several_labels_and_recoded_cells_are_as_on_one_machine(files, tmp_path)
     schema = SharedSchema({"stayed": SCHEMA, "late": replace(SCHEMA, label=late)})
     path = tmp_path / "recode.toml"
     path.write_text('[columns.smoker]\ncells = { "yes" = "no", "no" = "yes" }\n')
-    recode, place = load_recode(path, schema), RowsOnCluster(SETTINGS, Log("party"))
+    recode, place = load_recode(path, schema), on_cluster()
     alone = load(files, schema, row_key=KEY, id_column="id", recode=recode)
     data = load(files, schema, row_key=KEY, id_column="id", recode=recode, place=place)
     assert data.report == alone.report
@@ -418,29 +487,39 @@ def test_a_damaged_footer_is_refused(tmp_path):
 @pytest.mark.more
 @pytest.mark.slow
 @needs_ray
-def test_a_lost_worker_costs_its_part_only(nodes, tmp_path, monkeypatch, caplog):
+def test_a_lost_worker_costs_its_parts_only(nodes, tmp_path, monkeypatch, caplog):
+    """One is killed while it reads, and one, or the same, while it sums what it kept."""
     table = tmp_path / "one.parquet"
     pq.write_table(columns(12 * BLOCK_ROWS, 4), table, row_group_size=BLOCK_ROWS)
+    nodes.fill(2)
 
-    class Slow(ClusterJob):
-        def __init__(self, settings, function, shared):
-            super().__init__(settings, partial(slowly, function), shared)
+    class Slow(WarmWorkers):
+        def results(self, function, *about):
+            return super().results(partial(slowly_with_state, function), *about)
 
-    monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", Slow)
-    settings = SETTINGS.model_copy(update={"address": nodes.address, "token_file": nodes.token_file, "workers": 3})
+    settings = SETTINGS.model_copy(update={"address": nodes.address, "token_file": nodes.token_file, "workers": 2})
     killed = []
 
-    def progress(_):
+    def progress(*_):
         if not killed:
-            killed.append(nodes.kill_busy_worker())
+            killed.append(nodes.kill_busy_warm_worker())
 
-    place = RowsOnCluster(settings, Log("party"))
-    data = load(table, SCHEMA, progress, row_key=KEY, id_column="id", place=place)
-    assert data.report == read(table).report
-    (said,) = [record.fields for record in caplog.records if record.getMessage() == "cluster read the table"]
-    assert 1 <= said["again"] <= 6
-    assert said["on_this_machine"] == 0
-    assert sum(said["workers"].values()) == said["parts"]
+    alone, kind = read(table), KINDS["gradient"][0]
+    with closing(Slow(settings)) as workers:
+        place = RowsOnCluster(settings, Log("party"), workers)
+        data = load(table, SCHEMA, progress, row_key=KEY, id_column="id", place=place)
+        assert data.report == alone.report
+        for again in (True, False):
+            if again:
+                killed.clear()
+            computation = Computation(SeededRandom(3), None, ClusterRowSums(settings, Log("party")), progress)
+            found = kind.contribution(data.records, 10, computation)
+            np.testing.assert_array_equal(found, kind.contribution(alone.records, 10, Computation(SeededRandom(3))))
+    said = [record.fields for record in caplog.records if record.getMessage() == "cluster read the table"]
+    assert all(each["on_this_machine"] == 0 and sum(each["workers"].values()) == each["parts"] for each in said)
+    assert [1 <= each["again"] <= 6 for each in said] == [True, True, False]
+    assert said[1]["kept"] < said[0]["parts"]
+    assert not warnings(caplog)
 
 
 @pytest.mark.parametrize("change", [{"epoch_column": "month", "id_column": "id"}, {"rows_on_disk": True}])
