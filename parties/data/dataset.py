@@ -223,13 +223,14 @@ def load(
     try:
         codings = [each.label.coding for each in shared.schemas]
         kept: RowsOnDisk | TableElsewhere | None
+        expected: int | None
         if isinstance(place, RowsOnCluster):
             kept = TableElsewhere.of(table, shared, own_column, epoch_column, recode, place)
-            blocks = read_elsewhere(kept, progress)
+            blocks, expected = read_elsewhere(kept, progress), kept.rows
         else:
-            kept = place
+            kept, expected = place, table.rows
             blocks = identified_blocks(table, shared, own_column, epoch_column, progress, recode)
-        joined = _Joined(first.d, table.rows, codings, is_weighted=first.weight is not None, place=kept)
+        joined = _Joined(first.d, expected, codings, is_weighted=first.weight is not None, place=kept)
         by_id: list[NDArray[np.uint64]] = []
         read = _epochs_of(table, row_key, own_column, epoch_column)
         for block in blocks:

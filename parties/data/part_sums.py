@@ -12,13 +12,14 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.errors import DataError
+from dpcore.errors import ConfigurationError, DataError
 from dpcore.records.coding import Labels
 from dpcore.records.computation import RowPart
 from dpcore.records.encoding import Tally, summed
@@ -26,9 +27,8 @@ from dpcore.records.records import BLOCK_ROWS, Records
 from dpcore.records.schema import Schema
 from dpcore.records.shared_schema import SharedSchema
 from parties.data.disk_features import FeatureFile
-from radobase.tables.parquet_table import RowRange
 from radobase.tables.recoding import Occurrences, Recode
-from radobase.tables.tables import IdentifiedRows, identified_blocks
+from radobase.tables.tables import IdentifiedRows, TablePart, identified_blocks
 
 DIGEST_BYTES = 32
 MEMORY, DISK, NOT_KEPT = "memory", "disk", "not kept"
@@ -88,9 +88,9 @@ class Reading:
     disk: Path | None = None
     """A directory of the worker's machine for records that memory has no room for."""
 
-    def blocks(self, rows: RowRange) -> Iterator[IdentifiedRows]:
-        """The rows, block by block. Raises DataError."""
-        return identified_blocks(rows, SharedSchema(self.by_label), self.id_column, None, None, self.recode)
+    def blocks(self, rows: TablePart, threads: int | None) -> Iterator[IdentifiedRows]:
+        """The rows, block by block, encoded on so many threads. Raises DataError."""
+        return identified_blocks(rows, SharedSchema(self.by_label), self.id_column, None, None, self.recode, threads)
 
     @property
     def d(self) -> int:
@@ -104,7 +104,7 @@ class PartOrder:
 
     nonce: bytes
     number: int
-    rows: RowRange
+    rows: TablePart
     keep: bool = False
     """Whether to keep the part, if it is not yet kept."""
     workers: int = 1
@@ -247,12 +247,12 @@ def machine_bytes() -> int:
 
 def read_part(state: dict[str, Any], reading: Reading, order: PartOrder) -> tuple[Any, ...]:
     """What a node keeps of a part's rows, or the sentence why it cannot be read."""
-    return _answered(read_here, state, reading, order)
+    return _answered(partial(read_here, threads=1), state, reading, order)
 
 
 def sum_part(state: dict[str, Any], shared: tuple[Reading, RowPart, Any, Any], payload: tuple[Any, ...]) -> Any:
     """The sum over a part's records, or the sentence why it cannot be computed."""
-    return _answered(sum_here, state, shared, payload)
+    return _answered(partial(sum_here, threads=1), state, shared, payload)
 
 
 def failure(answer: tuple[Any, ...]) -> str | None:
@@ -270,7 +270,7 @@ def _answered(
             if _kept_parts(state).halve():
                 continue
             return _FAILED, "it has too little memory for a few blocks of rows; give it more, or run fewer at a time"
-        except DataError as error:
+        except (ConfigurationError, DataError) as error:  # such as a driver that is not installed there
             return _FAILED, str(error)
 
 
@@ -280,15 +280,15 @@ def _kept_parts(state: dict[str, Any]) -> KeptParts:
     return found
 
 
-def read_here(state: dict[str, Any], reading: Reading, order: PartOrder) -> tuple[Any, ...]:
-    """`read_part` that raises DataError or MemoryError."""
+def read_here(state: dict[str, Any], reading: Reading, order: PartOrder, threads: int | None = None) -> tuple[Any, ...]:
+    """`read_part` that raises DataError or MemoryError. threads: a worker has one, since others share its machine."""
     parts, rows = _kept_parts(state), order.rows
     parts.found(reading, order)
     room, digest, occurrences = parts.begun(reading, order), BlockDigest(), Occurrences()
     labels: list[list[tuple[Labels, NDArray[np.bool_]]]] = []
     tallies: list[Sequence[Tally]] = []
     ids: list[str] = []
-    for block in reading.blocks(rows):
+    for block in reading.blocks(rows, threads):
         stored = block.stored
         digest.add(stored.features)
         if room is not None:
@@ -321,9 +321,12 @@ def _placed(parts: KeptParts, order: PartOrder, room: _Kept | None, digest: Bloc
 
 
 def sum_here(
-    state: dict[str, Any], shared: tuple[Reading, RowPart, Any, Any], payload: tuple[PartOrder, Labels, Any]
+    state: dict[str, Any],
+    shared: tuple[Reading, RowPart, Any, Any],
+    payload: tuple[PartOrder, Labels, Any],
+    threads: int | None = None,
 ) -> tuple[Any, ...]:
-    """`sum_part` that raises DataError or MemoryError."""
+    """`sum_part` that raises DataError or MemoryError. threads: as for `read_here`."""
     reading, part, feature_map, coding = shared
     order, labels, usable = payload
     parts, rows, total = _kept_parts(state), order.rows, np.zeros(part.shape, dtype=np.int64)
@@ -341,7 +344,7 @@ def sum_here(
             add(first, features)
         return kept.place, order.identity(kept.blocks), total
     room, digest = parts.begun(reading, order), BlockDigest()
-    for first, features in _runs(reading, rows):
+    for first, features in _runs(reading, rows, threads):
         digest.add(features)
         if room is not None:
             room.add(features)
@@ -355,14 +358,14 @@ def _records(features: NDArray[np.int32]) -> Records:
     return Records(features, np.ones(len(features), dtype=np.int8), np.ones(len(features), dtype=np.bool_))
 
 
-def _runs(reading: Reading, rows: RowRange) -> Iterator[tuple[int, NDArray[np.int32]]]:
+def _runs(reading: Reading, rows: TablePart, threads: int | None) -> Iterator[tuple[int, NDArray[np.int32]]]:
     """The features of a part in runs of whole blocks, except for the last: (row in the part, features).
 
     A run is to be used before the next is asked for, which has the same memory.
     """
     run: NDArray[np.int32] | None = None
     first = filled = 0
-    for block in reading.blocks(rows):
+    for block in reading.blocks(rows, threads):
         features, done = block.stored.features, 0
         if run is None:
             run = np.empty((min(rows.rows, _RUN_ROWS), features.shape[1]), dtype=np.int32)

@@ -45,9 +45,10 @@ from parties.data.part_sums import (
 )
 from radobase.cluster_jobs import ClusterError
 from radobase.logs import Log
-from radobase.tables.parquet_table import ParquetDirectory, ParquetTable, RowRange, row_ranges
+from radobase.tables.database_table import DatabaseTable
+from radobase.tables.parquet_table import ParquetFiles, ParquetTable, row_ranges
 from radobase.tables.recoding import Recode
-from radobase.tables.tables import IdentifiedRows, RowsRead, Table
+from radobase.tables.tables import IdentifiedRows, RowsRead, Table, TablePart
 from radobase.warm_workers import WarmWorkers, Work, machine_of
 
 LEAST_PART_ROWS = 1 << 17
@@ -72,7 +73,7 @@ class TableElsewhere:
     """What a party knows of such a table."""
 
     reading: Reading
-    ranges: tuple[RowRange, ...]
+    ranges: tuple[TablePart, ...]
     place: RowsOnCluster
     blocks: bytearray = field(default_factory=bytearray)
     """The digests of all blocks of features, as they were read first."""
@@ -90,33 +91,41 @@ class TableElsewhere:
         place: RowsOnCluster,
     ) -> "TableElsewhere":
         """Look at the files, and divide their rows. Raises DataError, ConfigurationError."""
-        if not isinstance(table, ParquetTable | ParquetDirectory):
-            raise ConfigurationError(
-                f"{table.path} is no Parquet: workers read Parquet files alone; write the table so, or set "
-                "reads_table = false"
-            )
         if epoch_column is not None or schema.first.weight is not None:
             raise ConfigurationError(
                 "epochs and weights of rows need the rows on this machine: leave out epoch_column or the schema's "
                 "weight, or set reads_table = false and rows_on_disk = true"
             )
-        if not table.rows:
-            raise table.error("there is a header but no rows; give a table with at least one row")
         settings = place.settings
         reading = Reading(
             dict(schema.by_label), id_column, recode, next(_TABLES), settings.worker_memory_bytes, settings.worker_disk
         )
-        return cls(reading, tuple(row_ranges(table, LEAST_PART_ROWS, BLOCK_ROWS)), place)
+        return cls(reading, tuple(_parts(table)), place)
 
     @property
     def rows(self) -> int:
         """Their number."""
         return sum(each.rows for each in self.ranges)
 
-    def expected(self, rows: RowRange) -> bytes:
+    def expected(self, rows: TablePart) -> bytes:
         """The digests of a part's blocks, as they were read first."""
         first, last = rows.first_row // BLOCK_ROWS, -(-(rows.first_row + rows.rows) // BLOCK_ROWS)
         return bytes(self.blocks[first * DIGEST_BYTES : last * DIGEST_BYTES])
+
+
+def _parts(table: Table) -> list[TablePart]:
+    """The table in parts of whole blocks. Raises ConfigurationError if it has none, DataError."""
+    match table:
+        case ParquetTable() | ParquetFiles():
+            if not table.rows:
+                raise table.error("there is a header but no rows; give a table with at least one row")
+            return [*row_ranges(table, LEAST_PART_ROWS, BLOCK_ROWS)]
+        case DatabaseTable() if table.source.key is not None:
+            return [*table.key_ranges(-(-LEAST_PART_ROWS // BLOCK_ROWS) * BLOCK_ROWS)]
+    raise ConfigurationError(
+        f"{table.path} is neither Parquet nor a database with a key_column, which workers can read in parts: write the "
+        "table as Parquet, or set reads_table = false"
+    )
 
 
 # What the node does.

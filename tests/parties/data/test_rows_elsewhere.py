@@ -3,6 +3,7 @@
 import os
 import pickle
 import shutil
+import sqlite3
 from collections import Counter
 from contextlib import closing
 from dataclasses import replace
@@ -10,6 +11,7 @@ from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -39,7 +41,8 @@ from parties.data.dataset import ClusterRowSums, load
 from parties.data.rows_elsewhere import RowsOnCluster
 from radobase.cluster_jobs import ClusterError, _read
 from radobase.logs import Log
-from radobase.tables.parquet_table import file_state
+from radobase.tables.database_source import DatabaseSource
+from radobase.tables.parquet_table import FileList, file_state
 from radobase.tables.recoding import load_recode
 from radobase.warm_workers import WarmWorkers
 from tests.federation.party import SCHEMA
@@ -251,7 +254,7 @@ def test_labels_of_another_form_are_noticed(files, monkeypatch, caplog):
 def test_a_worker_without_memory_says_so_and_this_machine_does_its_part(files, monkeypatch, caplog):
     data = read(files)
 
-    def unable(*_):
+    def unable(*_, **__):
         raise MemoryError
 
     # What a worker calls. This machine calls it by a name of its own.
@@ -266,11 +269,11 @@ def test_a_worker_that_keeps_too_much_keeps_less(files, monkeypatch, caplog):
     alone, data = read(files), read(files, SETTINGS)
     real, left = part_sums.sum_here, [1]
 
-    def short_of_memory(*about):
+    def short_of_memory(*about, threads):
         left[0] -= 1
         if left[0] >= 0:
             raise MemoryError
-        return real(*about)
+        return real(*about, threads)
 
     monkeypatch.setattr(part_sums, "sum_here", short_of_memory)
     kind = KINDS["gradient"][0]
@@ -430,7 +433,7 @@ def test_files_of_other_columns_and_other_tables_are_refused(files, tmp_path):
         read(one, SETTINGS)
     text = tmp_path / "table.csv"
     text.write_text("age,smoker,stayed,id\n1,yes,no,a\n")
-    with pytest.raises(ConfigurationError, match="workers read Parquet files alone"):
+    with pytest.raises(ConfigurationError, match="neither Parquet nor a database"):
         read(text, SETTINGS)
     with pytest.raises(ConfigurationError, match="need the rows on this machine"):
         place = on_cluster()
@@ -529,6 +532,112 @@ def test_a_configuration_that_cannot_be_is_refused(offline, change):
     assert PartyConfig.model_validate(config | cluster).cluster.reads_table
     with pytest.raises(ValueError, match="leave out epoch_column and rows_on_disk"):
         PartyConfig.model_validate(config | cluster | change)
-    with pytest.raises(ValueError, match="needs data, Parquet files"):
-        database = {"data": None, "source": "sqlite:t", "query": "SELECT 1"}
+    database = {"data": None, "source": "sqlite:t", "query": "SELECT 1"}
+    with pytest.raises(ValueError, match="needs data, Parquet files that workers find, or a key_column"):
         PartyConfig.model_validate(config | cluster | database)
+    assert PartyConfig.model_validate(config | cluster | database | {"key_column": "id"}).table.key == "id"
+    with pytest.raises(ValueError, match="write the whole path"):
+        PartyConfig.model_validate(config | {"cluster": {"address": "auto", "worker_disk": "rows"}})
+
+
+def test_several_files_need_a_name_in_the_ledger(offline, tmp_path):
+    config = PartyConfig.load(offline.directory("ada") / "party.toml").model_dump(by_alias=True)
+    for data in (["a.parquet", "b.parquet"], str(tmp_path / "*.parquet")):
+        with pytest.raises(ValueError, match="set data_source"):
+            PartyConfig.model_validate(config | {"data": data, "data_source": None})
+        found = PartyConfig.model_validate(config | {"data": data, "data_source": "stays"})
+        assert found.source == "stays"
+    with pytest.raises(ValueError, match="name at least one file"):
+        PartyConfig.model_validate(config | {"data": [], "data_source": "stays"})
+    with pytest.raises(ValueError, match="key_column and password_file are for a database"):
+        PartyConfig.model_validate(config | {"key_column": "id"})
+
+
+def test_a_list_of_files_is_read_as_on_one_machine(files):
+    paths = FileList(tuple(sorted(files.rglob("*.parquet"), reverse=True)))
+    data, alone = read(paths, SETTINGS), read(paths)
+    assert data.report == alone.report
+    assert alone.report.digest != read(files).report.digest
+    kind = KINDS["gradient"][0]
+    np.testing.assert_array_equal(contribution(data, kind), contribution(alone, kind))
+
+
+def in_database(path, kind, rows):
+    """A table whose rows are not in the order of their key, and the source that reads them by it."""
+    database = sqlite3.connect(path) if kind == "sqlite" else duckdb.connect(path)
+    database.execute("CREATE TABLE patients (number BIGINT, age DOUBLE, smoker TEXT, stayed TEXT, id TEXT)")
+    found = rows.to_pylist()
+    for place in [*range(0, len(found), 2), *range(1, len(found), 2)]:
+        found[place]["number"] = 7 * place - 1000
+    listed = sorted(found, key=lambda row: -row["number"] % 17)
+    names = ("number", "age", "smoker", "stayed", "id")
+    if kind == "duckdb":
+        written = pa.Table.from_pylist(listed).select(names)
+        database.register("written", written)
+        database.execute("INSERT INTO patients SELECT * FROM written")
+    else:
+        database.executemany(
+            "INSERT INTO patients VALUES (?, ?, ?, ?, ?)", [[row[name] for name in names] for row in listed]
+        )
+    database.commit()
+    database.close()
+    return DatabaseSource.of(f"{kind}:{path}", "SELECT * FROM patients", key="number")
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_a_database_is_read_by_ranges_of_its_key(tmp_path, caplog, kind):
+    """And on one machine in the order of the key."""
+    rows, path = columns(2 * BLOCK_ROWS + 500, 4), tmp_path / "one.parquet"
+    pq.write_table(rows, path)
+    source = in_database(tmp_path / f"t.{kind}", kind, rows)
+    data, alone = read(source, SETTINGS), read(source)
+    assert data.report == alone.report
+    assert alone.report.digest == read(path).report.digest
+    assert [each.rows for each in data.records.features.table.ranges] == [BLOCK_ROWS, BLOCK_ROWS, 500]
+    for settings in (SETTINGS, SETTINGS.model_copy(update={"worker_memory_bytes": 0})):
+        found = read(source, settings)
+        np.testing.assert_array_equal(
+            contribution(found, KINDS["gradient"][0]), contribution(alone, KINDS["gradient"][0])
+        )
+    assert not warnings(caplog)
+
+
+def changed(path, kind, *statements):
+    with closing(sqlite3.connect(path) if kind == "sqlite" else duckdb.connect(path)) as database:
+        for statement in statements:
+            database.execute(statement)
+        database.commit()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_a_database_that_changed_since_it_was_read_is_refused(tmp_path, kind):
+    path = tmp_path / f"t.{kind}"
+    source = in_database(path, kind, columns(BLOCK_ROWS + 500, 4))
+    data = read(source, SETTINGS.model_copy(update={"worker_memory_bytes": 0}))
+    changed(path, kind, "UPDATE patients SET age = 41.5 WHERE number = -1000")
+    with pytest.raises(DataError, match="rows that changed since the table was read"):
+        contribution(data, KINDS["gradient"][0])
+    changed(path, kind, "DELETE FROM patients WHERE number = -1000")
+    with pytest.raises(DataError, match="changed since its rows were counted; read the table again"):
+        contribution(data, KINDS["gradient"][0])
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_a_key_that_does_not_order_the_rows_is_refused(tmp_path, kind):
+    path = tmp_path / f"t.{kind}"
+    source = in_database(path, kind, columns(50, 4))
+    for settings in (None, SETTINGS):
+        for key in ("age", "smoker"):
+            with pytest.raises(DataError, match="a key needs a whole number in every row, each once"):
+                read(replace(source, key=key), settings)
+        with pytest.raises(DataError, match="there is no such column; check key_column"):
+            read(replace(source, key="numbr"), settings)
+    with pytest.raises(ConfigurationError, match="neither Parquet nor a database with a key_column"):
+        read(replace(source, key=None), SETTINGS)
+    for change in ("number = -993 WHERE number = -1000", "number = NULL WHERE age = (SELECT max(age) FROM patients)"):
+        changed(path, kind, f"UPDATE patients SET {change}")
+        with pytest.raises(DataError, match="a key needs a whole number in every row, each once"):
+            read(source, SETTINGS)
+    changed(path, kind, "DELETE FROM patients")
+    with pytest.raises(DataError, match="the query returns no row"):
+        read(source, SETTINGS)
