@@ -32,8 +32,8 @@ from dpcore.records.schema import Schema
 from tests.parties.data.limited import GRADIENTS
 from tests.ray_nodes import ROOT, RayNodes
 
-ROWS, FILES, REALS, COUNTS = 4_000_000, 8, 30, 30
-GROUP_ROWS = 100_000
+ROWS, FILES, REALS, COUNTS = 8_000_000, 8, 12, 12
+GROUP_ROWS = 200_000
 WORKERS = 2
 REPEATS = 3
 MOST_RATIO = 2.0

@@ -15,7 +15,7 @@ from dpcore.records.schema import Schema
 from tests.ray_nodes import ROOT, needs_ray
 from tests.waiting import HANG_S
 
-COLUMNS, ROWS, FILES = 60, 2_000_000, 5
+COLUMNS, ROWS, FILES = 20, 5_000_000, 5
 # The rows as records, a quarter of which is the limit.
 RECORD_BYTES = 4 * (COLUMNS + 1) * ROWS
 LIMIT_BYTES = RECORD_BYTES // 4
@@ -80,11 +80,11 @@ def test_on_disk_it_is_as_in_memory(table, alone):
 @needs_ray
 @pytest.mark.parametrize("rest", ["on disk", "read again"])
 def test_workers_read_it_with_little_memory(table, alone, nodes, rest):
-    """Each worker keeps what half its limit holds. The rest it keeps on disk, or reads for each sum."""
+    """Each worker keeps what two fifths of its limit hold. The rest it keeps on disk, or reads for each sum."""
     nodes.fill(2)
     cluster = {"address": nodes.address, "token_file": nodes.token_file, "workers": 2}
     cluster |= {"worker_disk": table} if rest == "on disk" else {}
-    found = said(table, "cluster", LIMIT_BYTES, **cluster, worker_memory_bytes=LIMIT_BYTES // 2)
+    found = said(table, "cluster", LIMIT_BYTES, **cluster, worker_memory_bytes=LIMIT_BYTES * 2 // 5)
     assert found["said"] == alone
     assert 0 < found["in_memory"] < found["parts"]
     assert (found["in_memory"] + found["on_disk"] == found["parts"]) == (rest == "on disk")
