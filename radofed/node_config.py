@@ -143,6 +143,7 @@ log_level = "info"
 # from_rows = 10_000_000              # smaller tables are summed on this machine
 # timeout_s = 300                     # longest wait for an answer; then this machine continues
 # reads_table = true                  # workers read the Parquet files of `data`, for tables larger than a machine
+# worker_disk = "/var/lib/radofed"    # there they keep records that their memory has no room for
 """
 
 

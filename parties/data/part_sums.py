@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, DataError
+from dpcore.numbers.fixed_point import check_room, largest
 from dpcore.records.coding import Labels
-from dpcore.records.computation import RowPart
+from dpcore.records.computation import RowPart, add_exactly
 from dpcore.records.encoding import Tally, summed
 from dpcore.records.records import BLOCK_ROWS, Records
 from dpcore.records.schema import Schema
@@ -292,7 +293,7 @@ def read_here(state: dict[str, Any], reading: Reading, order: PartOrder, threads
         stored = block.stored
         digest.add(stored.features)
         if room is not None:
-            room.add(stored.features)
+            room.add(_checked(stored.features).features)
         labels.append([(each.labels, each.usable) for each in stored.of_labels])
         tallies.append((*stored.tallies, *(each.tally for each in stored.others)))
         ids += block.ids
@@ -323,38 +324,51 @@ def _placed(parts: KeptParts, order: PartOrder, room: _Kept | None, digest: Bloc
 def sum_here(
     state: dict[str, Any],
     shared: tuple[Reading, RowPart, Any, Any],
-    payload: tuple[PartOrder, Labels, Any],
+    payload: tuple[PartOrder, Labels, NDArray[np.bool_], NDArray[np.int64] | None],
     threads: int | None = None,
 ) -> tuple[Any, ...]:
     """`sum_part` that raises DataError or MemoryError. threads: as for `read_here`."""
     reading, part, feature_map, coding = shared
-    order, labels, usable = payload
+    order, labels, usable, factors = payload
     parts, rows, total = _kept_parts(state), order.rows, np.zeros(part.shape, dtype=np.int64)
 
-    def add(first: int, features: NDArray[np.int32]) -> None:
-        run = slice(first, min(first + len(features), len(usable)))
+    def add(first: int, read: Records) -> None:
+        run = slice(first, min(first + read.rows, len(usable)))
         if run.start < run.stop:
-            records = _records(features[: run.stop - first]).labelled(labels[run], usable[run], coding)
-            part.add(total, records if feature_map is None else records.mapped(feature_map), rows.first_row + first)
+            records = read.between(0, run.stop - first).labelled(labels[run], usable[run], coding)
+            records = records if feature_map is None else records.mapped(feature_map)
+            if factors is None:
+                part.add(total, records, rows.first_row + first)
+            else:
+                _add_counted(total, part, records, factors[run])
 
     if (kept := parts.found(reading, order)) is not None:
         # The answer is about the files as they were read. If they are others, the table is to be read again.
         rows.check()
         for first, features in kept.runs():
-            add(first, features)
+            add(first, Records.known(features))
         return kept.place, order.identity(kept.blocks), total
     room, digest = parts.begun(reading, order), BlockDigest()
     for first, features in _runs(reading, rows, threads):
         digest.add(features)
         if room is not None:
             room.add(features)
-        add(first, features)
+        add(first, _checked(features))
     digest.digest()
     return _placed(parts, order, room, digest, reading.d), order.identity(bytes(digest.blocks)), total
 
 
-def _records(features: NDArray[np.int32]) -> Records:
-    """Records of these features that have no label yet."""
+def _add_counted(total: NDArray[np.int64], part: RowPart, records: Records, factors: NDArray[np.int64]) -> None:
+    """Add rows, each as often as its factor says: rows of equal factors together."""
+    for factor in np.unique(factors[factors > 0]).tolist():
+        added = np.zeros_like(total)
+        part.add(added, records.at(np.flatnonzero(factors == factor)), 0)
+        check_room(largest(added) * factor)
+        add_exactly(total, added * factor)
+
+
+def _checked(features: NDArray[np.int32]) -> Records:
+    """Records of these features that have no label yet. Raises SchemaError if a value is out of range."""
     return Records(features, np.ones(len(features), dtype=np.int8), np.ones(len(features), dtype=np.bool_))
 
 

@@ -343,7 +343,7 @@ def sum_elsewhere(part: RowPart, records: Records, progress: Progress | None) ->
         here = records.between(order.rows.first_row, order.rows.first_row + order.rows.rows)
         labels = here.labels.copy()
         labels[~here.usable] = 1
-        return order, labels, np.array(here.usable)
+        return order, labels, np.array(here.usable), here.features.factors
 
     def checked(order: PartOrder, answer: tuple[Any, ...]) -> int:
         if len(answer) != 3 or answer[1] != order.identity(table.expected(order.rows)):

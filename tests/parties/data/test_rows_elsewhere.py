@@ -475,9 +475,13 @@ def test_features_that_are_elsewhere_cannot_be_read_here(files):
         ClusterRowSums(SETTINGS, Log("party"))(None, data.records.between(5, 10))
 
 
-def test_averages_over_persons_are_the_same(files):
-    kind = replace(KINDS["moments"][0], persons=Persons(1))
-    np.testing.assert_array_equal(contribution(read(files, SETTINGS), kind), contribution(read(files), kind))
+def test_averages_over_persons_are_the_same_in_one_pass(files, caplog):
+    data, alone = read(files, SETTINGS), read(files)
+    for name in ("moments", "statistics"):
+        kind = replace(KINDS[name][0], persons=Persons(1))
+        caplog.clear()
+        np.testing.assert_array_equal(contribution(data, kind), contribution(alone, kind))
+        assert [record.getMessage() for record in caplog.records] == ["cluster read the table"]
 
 
 def test_a_damaged_footer_is_refused(tmp_path):
