@@ -335,8 +335,10 @@ class DataReloads:
             return f"{type(error).__name__}; see the log of the node"
         before = self._held
         if found.digest == before.digest:
-            # The rows stay. Their load has a new name in any case: the name must not tell whether they changed.
-            found = replace(before, name=found.name)
+            # The rows stay, unless they are elsewhere: then what is known of their files is new. Their load has a new
+            # name in any case: the name must not tell whether they changed.
+            kept = found.dataset if found.dataset.records.are_elsewhere else before.dataset
+            found = replace(before, dataset=kept, name=found.name)
             self._log.info("data unchanged", digest=found.digest)
         self._take(found)
         with self._wake:

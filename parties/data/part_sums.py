@@ -83,7 +83,7 @@ class Reading:
     id_column: str | None
     recode: Recode | None
     table: int
-    """Which reading of the party's table. A worker keeps parts of the newest that it was asked for."""
+    """Which reading of the party's table. A worker keeps parts of the one that it was last asked for."""
     memory_bytes: int | None = None
     """For the records of a worker; None for half its machine's memory, divided among its workers."""
     disk: Path | None = None
@@ -181,12 +181,10 @@ class KeptParts:
         self._file: FeatureFile | None = None
 
     def found(self, reading: Reading, order: PartOrder) -> _Kept | None:
-        """A part that is kept. What is of an older table, or to be released, is no longer kept."""
-        if reading.table > self._table:
-            self.__init__()  # type: ignore[misc]  # nothing of the older table is left
+        """A part that is kept. What is of another reading of the table, or to be released, is no longer kept."""
+        if reading.table != self._table:
+            self.__init__()  # type: ignore[misc]  # nothing of the other is left
             self._table = reading.table
-        if reading.table < self._table:
-            return None
         for number in order.release:
             self._parts.pop(number, None)
             self._memory_bytes -= self._sizes.pop(number, 0)
@@ -194,7 +192,7 @@ class KeptParts:
 
     def begun(self, reading: Reading, order: PartOrder) -> _Kept | None:
         """Room for a part, which is kept once `keep` is called; None if it is not to be kept, or nowhere."""
-        if not order.keep or reading.table != self._table:
+        if not order.keep:
             return None
         size_bytes, room = 4 * reading.d * order.rows.rows, reading.memory_bytes
         if room is None:

@@ -254,9 +254,9 @@ class _Shares:
 
     def order(self, nonce: bytes, number: int, worker: str, *, may_keep: bool) -> PartOrder:
         """What this worker is to do with a part."""
-        rows = self._table.ranges[number]
-        keep = may_keep and self.owner(number) is None and self._rows[worker] + rows.rows <= self._most_rows
-        if keep:
+        rows, owner = self._table.ranges[number], self.owner(number)
+        keep = may_keep and (owner == worker or self._rows[worker] + rows.rows <= self._most_rows)
+        if keep and owner != worker:
             # Until its answer says otherwise.
             self._rows[worker] += rows.rows
         names = self._table.place.workers.names

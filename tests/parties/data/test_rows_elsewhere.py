@@ -14,6 +14,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
@@ -29,6 +30,7 @@ from dpcore.rados.designs import dp_feat_design, plain_design
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation, PartySecret, sum_on_threads
+from dpcore.records.elsewhere import FeaturesElsewhere
 from dpcore.records.feature_map import Column, FeatureMap, Hat, Term
 from dpcore.records.features import Label
 from dpcore.records.held_back import HeldBack, Part, RowKey
@@ -39,6 +41,7 @@ from parties.config import PartyCluster, PartyConfig
 from parties.data import part_sums
 from parties.data.dataset import ClusterRowSums, load
 from parties.data.rows_elsewhere import RowsOnCluster
+from parties.node import PartyNode
 from radobase.cluster_jobs import ClusterError, _read
 from radobase.logs import Log
 from radobase.tables.database_source import DatabaseSource
@@ -47,7 +50,7 @@ from radobase.tables.recoding import load_recode
 from radobase.warm_workers import WarmWorkers
 from tests.federation.party import SCHEMA
 from tests.ray_nodes import needs_ray, slowly_with_state
-from tests.waiting import HANG_S
+from tests.waiting import HANG_S, wait_until
 
 KEY = RowKey(bytes(32), "f", "p", "d")
 FILES = ((5000, 3), (300, 1), (9000, 4), (4096, 2))
@@ -331,16 +334,16 @@ def test_a_worker_that_keeps_more_than_its_share_gives_parts_away(files, monkeyp
     assert not held[0] & held[1]
 
 
-def test_parts_of_a_former_table_are_not_kept(files):
-    workers = PlainWorkers()
-    place = RowsOnCluster(SETTINGS, Log("party"), workers)
+def test_workers_keep_the_reading_of_the_table_that_was_asked_for_last(files, caplog):
+    """A party that finds its table unchanged goes on with the former reading."""
+    place = RowsOnCluster(SETTINGS, Log("party"), PlainWorkers())
+    alone, kind = read(files), KINDS["gradient"][0]
     first, second = (load(files, SCHEMA, row_key=KEY, id_column="id", place=place) for _ in range(2))
-    assert all(
-        state["parts"]._table == second.records.features.table.reading.table for state in workers.states.values()
-    )
-    kind = KINDS["gradient"][0]
-    for data in (first, second, first):
-        np.testing.assert_array_equal(contribution(data, kind), contribution(read(files), kind))
+    states, parts = place.workers.states.values(), len(first.records.features.table.ranges)
+    for data in (second, first, first, second, second):
+        np.testing.assert_array_equal(contribution(data, kind), contribution(alone, kind))
+        assert {state["parts"]._table for state in states} == {data.records.features.table.reading.table}
+        assert sum(len(state["parts"]._parts) for state in states) == parts
 
 
 def test_a_file_that_is_missing_at_a_worker_is_read_by_this_machine(files, tmp_path, monkeypatch, caplog):
@@ -542,6 +545,41 @@ def test_a_configuration_that_cannot_be_is_refused(offline, change):
     assert PartyConfig.model_validate(config | cluster | database | {"key_column": "id"}).table.key == "id"
     with pytest.raises(ValueError, match="write the whole path"):
         PartyConfig.model_validate(config | {"cluster": {"address": "auto", "worker_disk": "rows"}})
+
+
+@pytest.mark.more
+def test_a_node_starts_its_workers_once_and_ends_them(offline, monkeypatch):
+    """Also when it reads its table again."""
+    made = []
+
+    class Noted(PlainWorkers):
+        def __init__(self, _settings):
+            super().__init__()
+            made.append(self)
+            self.closed = False
+
+        def close(self):
+            self.closed = True
+
+    monkeypatch.setattr("parties.node.WarmWorkers", Noted)
+    config = PartyConfig.load(offline.directory("ada") / "party.toml")
+    table = offline.directory("ada") / "rows.parquet"
+    pq.write_table(pyarrow.csv.read_csv(config.data), table)
+    with PartyNode(config.model_copy(update={"data": table, "cluster": SETTINGS})) as node:
+        assert isinstance(node._lifecycle.party.records.features, FeaturesElsewhere)
+        # With the same rows and another time of writing.
+        os.utime(table, ns=(0, 0))
+        node.data.ask()
+        wait_until(lambda: node.data.status()["reloads"], what="the load")
+        (workers,) = made
+        features = node._lifecycle.party.records.features
+        for rows in features.table.ranges:
+            rows.check()
+        assert features.table.place.workers is workers
+        kept = [len(state["parts"]._parts) for state in workers.states.values() if state]
+        assert sum(kept) == len(features.table.ranges)
+        assert not workers.closed
+    assert workers.closed
 
 
 def test_several_files_need_a_name_in_the_ledger(offline, tmp_path):
