@@ -8,18 +8,18 @@ fork server), so that imports are made once. Elsewhere it is `python -m radofed.
 
 import multiprocessing
 import os
+import runpy
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-from radofed.cli import main
-
 LOOK_EVERY_S = 0.5
-_IMPORTED = ("coordinator.server", "parties.node", "learner.session", "learner.training", "radofed.demo.child")
+_IMPORTED = ("coordinator.server", "parties.node", "learner.session", "learner.training", "radofed.cli")
 _FORKS = sys.platform == "linux"
 
 
@@ -72,7 +72,9 @@ class ChildProcess:
 
 def _forked(arguments: tuple[str, ...], directory: str, output: str, log: str) -> None:
     """What a forked child does: the same as the command in a process of its own."""
-    parent = os.getppid()
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "the demo started this process"
+    threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
     for descriptor, path, flags in (
         (0, os.devnull, os.O_RDONLY),
         (1, output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
@@ -83,20 +85,27 @@ def _forked(arguments: tuple[str, ...], directory: str, output: str, log: str) -
         os.close(opened)
     os.chdir(directory)
     sys.argv[1:] = arguments
-    _run(parent)
+    _main()
 
 
-def _run(parent: int) -> None:
-    threading.Thread(target=end_with, args=(parent,), daemon=True).start()
-    main()
+def _main() -> None:
+    """Run `python -m radofed`: its commands import the demo."""
+    runpy.run_module("radofed", run_name="__main__")
+
+
+def _end_after(sentinel: int) -> None:
+    """End this process at once when the demo has ended. Nodes survive being killed at any moment."""
+    wait([sentinel])
+    os._exit(1)
 
 
 def end_with(parent: int) -> None:
-    """End this process at once when its parent is no longer `parent`. Nodes survive being killed at any moment."""
+    """The same for a process whose parent is the demo."""
     while os.getppid() == parent:
         time.sleep(LOOK_EVERY_S)
     os._exit(1)
 
 
 if __name__ == "__main__":
-    _run(int(sys.argv.pop(1)))
+    threading.Thread(target=end_with, args=(int(sys.argv.pop(1)),), daemon=True).start()
+    _main()
