@@ -94,7 +94,7 @@ class Plan:
         part += [] if query.persons is None else [PERSON_WORDS]
         size = (
             f"Each party uploads {self.ciphertexts} ciphertexts under a {self.public_key.bits}-bit key, "
-            f"{_megabytes(self.upload_bytes_per_party)} MB: slots of {encoding.slot_bits} bits, values with "
+            f"{megabytes(self.upload_bytes_per_party)} MB: slots of {encoding.slot_bits} bits, values with "
             f"{encoding.fraction_bits} fraction bits."
         )
         cohort = (
@@ -397,5 +397,6 @@ def _cost(query: Query, stated: tuple[int, ...], complete: tuple[int, ...] | Non
     return counted if complete else None
 
 
-def _megabytes(count: int) -> str:
+def megabytes(count: int) -> str:
+    """A number of bytes, in millions."""
     return f"{count / 1e6:.1f}" if count >= 100_000 else f"{count / 1e6:.4f}"
