@@ -363,7 +363,7 @@ class QueryLifecycle:
         """
         rows = whole.rows_about(opened.query.epoch)
         try:
-            party, charge = decide(opened, work.attempt, whole, roster, work.retry)
+            party, charge = decide(opened, work.attempt, whole, roster, work.retry, now_unix_s=self._clock())
         except WireError:
             try:
                 self._history.shown(opened, rows=rows, charge=None, now_unix_s=self._clock())

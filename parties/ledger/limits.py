@@ -18,7 +18,7 @@ from typing import Any
 from dpcore.accounting.filters import NO_LOSS, Loss, PrivacyLimit, total_loss
 from dpcore.numbers.rationals import lower_digits
 from parties.ledger.charges import PERSON, RECORD, Charge, Division, Scope, ScopeKind, Side, joint, marginal
-from radobase.printing import amount
+from radobase.printing import amount, json_text
 from wire.errors import Code, WireError
 
 DAY_S = 24 * 3600
@@ -88,6 +88,10 @@ class LedgerLimits:
     per_learner: PrivacyLimit | None = None
     per_day: PrivacyLimit | None = None
     """Additional limits in every scope, or None."""
+    per_study: PrivacyLimit | None = None
+    """Additional limit in every scope for each study without one of its own, or None."""
+    studies: Mapping[str, PrivacyLimit] = field(default_factory=dict)
+    """Additional limits of single studies, by protocol number."""
 
     def __post_init__(self) -> None:
         if self.unbounded_events < 0:
@@ -111,6 +115,10 @@ class LedgerLimits:
             case ScopeKind.MARGINAL:
                 return self.features.get(scope.name, self.lifetime)
 
+    def of_study(self, number: str) -> PrivacyLimit | None:
+        """The limit of a study in every scope, or None."""
+        return self.studies.get(number, self.per_study)
+
     def __str__(self) -> str:
         own = {"person": self.person} if self.person else {}
         own |= {"record": self.record} if self.record else {}
@@ -118,6 +126,8 @@ class LedgerLimits:
         own |= {str(marginal(name)): limit for name, limit in self.features.items()}
         own |= {"each learner": self.per_learner} if self.per_learner else {}
         own |= {"each day": self.per_day} if self.per_day else {}
+        own |= {f"study {json_text(number)}": limit for number, limit in self.studies.items()}
+        own |= {f"each {'other ' * bool(self.studies)}study": self.per_study} if self.per_study else {}
         return "; ".join(
             [
                 str(self.lifetime),
