@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Annotated
 
 from rado.v1 import query_pb2
+from radobase.printing import json_text
 from wire.codec import Travels, Wire
 from wire.errors import Code, WireError
 from wire.request_fields import MAX_PURPOSE, is_purpose
@@ -19,6 +20,7 @@ MAX_PROTOCOL_NUMBER = 60
 """The most characters of a protocol number."""
 TEXTS = ("purpose", "protocol_number", "organisation", "person_in_charge")
 """The fields that are texts, in their order."""
+TITLE = "study, as the learner states it, which nothing checks:"
 _DOMAIN = b"rado.v1/study\0"
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
@@ -34,6 +36,11 @@ def day_of(text: str) -> date:
 
 
 _AS_DAY = Travels(write=date.isoformat, read=day_of)
+
+
+def study_lines(study: "Study | None") -> list[str]:
+    """What a query states of its study, for people; that it names none, if it names none."""
+    return ["study: none is named"] if study is None else study.lines()
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,33 @@ class Study(Wire[query_pb2.Study]):
         texts = [*(getattr(self, name) for name in TEXTS), self.begins.isoformat(), self.ends.isoformat()]
         parts = (text.encode() for text in texts)
         return hashlib.sha256(_DOMAIN + b"".join(len(part).to_bytes(4, "big") + part for part in parts)).digest()
+
+    def to_dict(self) -> dict[str, str]:
+        """All it says by name, and its digest, in JSON types."""
+        texts = {name: getattr(self, name) for name in TEXTS}
+        return {**texts, "begins": self.begins.isoformat(), "ends": self.ends.isoformat(), "digest": self.digest.hex()}
+
+    @property
+    def days(self) -> str:
+        """From when to when, in words."""
+        return f"{self.begins} to {self.ends}"
+
+    @property
+    def short(self) -> str:
+        """Number and purpose in one line, quoted so that they look like nothing else."""
+        return f"{json_text(self.protocol_number)}, {json_text(self.purpose)}"
+
+    def lines(self) -> list[str]:
+        """For people, one fact a line, after a title. Texts are quoted."""
+        facts = {
+            "protocol number": json_text(self.protocol_number),
+            "purpose": json_text(self.purpose),
+            "organisation": json_text(self.organisation),
+            "person in charge": json_text(self.person_in_charge),
+            "days (UTC)": self.days,
+            "digest": self.digest.hex(),
+        }
+        return [TITLE, *(f"  {name}: {value}" for name, value in facts.items())]
 
     def check_day(self, now_unix_s: float) -> None:
         """Raise WireError(STUDY_DATES) before its first and after its last day, in UTC."""

@@ -56,7 +56,7 @@ def _table(found: "Sequence[AskedRead]", count: int) -> "RenderableType":
         row = (
             local_time(each.asked.created_at_unix_s),
             each.query_id.hex()[:10],
-            with_purpose(each.asked.words, each.asked.purpose),
+            with_purpose(each.asked.words, each.asked.purpose, each.asked.study),
             each.outcome,
             ", ".join(each.cohort or ()),
         )
