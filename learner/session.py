@@ -79,6 +79,13 @@ _OPENS_SLOWLY = (
 OnStatus = Callable[[QueryStatus], None]
 
 
+def _ends_early(query: Query) -> str:
+    """A warning if the study ends before the query expires."""
+    if query.study is None or not query.study.ends_before(query.not_after_unix_s):
+        return ""
+    return f"the study ends on {query.study.ends}, before the query expires: parties accept no attempt after that day"
+
+
 class Session:
     """A learner connected to its coordinator.
 
@@ -211,6 +218,7 @@ class Session:
             key.expiry_warning(now.timestamp()),
             "" if is_short or key.secret.short_opening is None else _OPENS_SLOWLY,
             parties.warning,
+            _ends_early(plan.query),
             *(f"{each} and will refuse: its rows are not in the answer" for each in lacking),
         )
         return replace(plan, not_asked=parties.not_asked, warnings=tuple(filter(None, warnings)))

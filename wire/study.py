@@ -103,6 +103,10 @@ class Study(Wire[query_pb2.Study]):
         }
         return [TITLE, *(f"  {name}: {value}" for name, value in facts.items())]
 
+    def ends_before(self, unix_s: float) -> bool:
+        """Whether its last day is over at a time."""
+        return datetime.fromtimestamp(unix_s, UTC).date() > self.ends
+
     def check_day(self, now_unix_s: float) -> None:
         """Raise WireError(STUDY_DATES) before its first and after its last day, in UTC."""
         today = datetime.fromtimestamp(now_unix_s, UTC).date()
