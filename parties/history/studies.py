@@ -10,7 +10,7 @@ from typing import Any
 
 from parties.history.history import History
 from parties.history.reading import HistoryReader
-from parties.ledger.budgets import ScopeState, scope_words, state_of
+from parties.ledger.budgets import ScopeState, state_of
 from parties.ledger.limits import Event, LedgerLimits, of_study
 from parties.policy import AllowedStudy, Policy
 from radobase.printing import amount, json_text, local_time
@@ -85,7 +85,7 @@ class StudyRead:
         """For people, one fact a line."""
         whose = "its own budget" if self.has_limit else "no budget of its own: measured by the party's"
         lines = [f"study {json_text(self.number)}: {amount(self.charged, 'attempt')} charged; {self.allowed}"]
-        lines += [f"  {whose}; {scope_words(each)}, {each}" for each in self.scopes]
+        lines += [f"  {whose}; {each}" for each in self.scopes]
         if self.unbounded:
             lines.append(f"  {amount(self.unbounded, 'attempt')} without a bound, which no epsilon counts")
         return [*lines, *(f"  {line}" for each in self.stated for line in each.lines())]
