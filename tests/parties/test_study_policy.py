@@ -9,10 +9,14 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from parties.answering.attempts import AttemptState
+from parties.approval.deciding import explain
+from parties.config import PartyConfig
 from parties.history.history import HistoryPage, What
+from parties.history.reading import HistoryReader
 from parties.policy import Policy, check_query
 from parties.report.page import policy_words
 from tests.federation.party import Ada, limits, ready, spent
+from tests.parties.report.report_world import ada_at, statistic
 from tests.wire.every_query import STUDY
 from wire.errors import Code, WireError
 from wire.query import Feature, PaillierKey
@@ -186,3 +190,17 @@ def test_a_study_that_differs_between_parties_has_no_cohort(ada):
     with pytest.raises(WireError) as caught:
         ada.world.open(forged)
     assert caught.value.code is Code.SIGNATURE_INVALID
+
+
+def test_an_explanation_says_that_the_study_is_over(world, tmp_path):
+    """While it waited for a person."""
+    ada, now = ada_at(world, tmp_path, approval={"everything": True}), time.time()
+    study = replace(STUDY, ends=datetime.fromtimestamp(now + DAY_S, UTC).date())
+    lasting = {"paillier_key": world.certificate(10 * DAY_S), "not_after_unix_s": int(now) + 5 * DAY_S}
+    envelope = world.ask(statistic(world, study=study, features=FEATURES, **lasting))
+    ada.go(envelope)
+    config = PartyConfig.load(tmp_path / "party.toml")
+    with HistoryReader(config) as reader:
+        for later_s, said in ((0, ""), (3 * DAY_S, f"It ended on {study.ends}")):
+            assert said in explain(config, reader, envelope.payload_hash.hex(), now + later_s).refusal
+        assert explain(config, reader, envelope.payload_hash.hex(), now).refusal == ""
