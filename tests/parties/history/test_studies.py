@@ -100,12 +100,16 @@ def test_the_command_and_the_report_say_what_each_study_spent(ada, capsys):
     assert (first["attempts_charged"], second["attempts_charged"], second["has_limit"]) == (2, 1, False)
     assert first["policy"] == "the policy allows every study"
     (scope,), (other,) = first["scopes"], second["scopes"]
-    assert (scope["limit_epsilon"], other["limit_epsilon"]) == (1.0, 3.0)
+    assert (scope["limit_epsilon"], other["limit_epsilon"], other["remaining_epsilon"]) == (1.0, None, None)
+    # What fits at the party is what all four answers leave, whatever the study spent.
+    left = report_of(ada).record.remaining_pure
+    assert {each["party_remaining_pure_epsilon"] for each in (scope, other)} == {left}
+    assert scope["remaining_pure_epsilon"] < 1 < left < 3
     assert 0 < other["spent_epsilon"] < scope["spent_epsilon"] < 1
     assert run(["party", "studies", "--config", str(ada.directory / "party.toml")]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert 'study "EK 2026/17": 2 attempts charged; the policy allows every study' in printed
-    assert "its own budget; record: spent epsilon" in printed
+    assert "of its limit epsilon 1 at delta 1e-05 one more answer fits up to 0." in printed
     assert 'person in charge: "Dr. Ada Meier"' in printed
     assert run(["ledger", "show", "--config", str(ada.directory / "party.toml")]) == 0
     assert 'study "EK 2026/17": record' in capsys.readouterr().out
