@@ -12,7 +12,7 @@ from dpcore.numbers.rationals import lower_digits, upper_digits
 from parties.history.history import History
 from parties.history.reading import HistoryReader
 from parties.ledger.budgets import ScopeState, state_of
-from parties.ledger.limits import Event, LedgerLimits, of_study
+from parties.ledger.limits import Event, LedgerLimits, by_study
 from parties.policy import AllowedStudy, Policy
 from radobase.printing import amount, json_text, local_time
 from wire.study import Study
@@ -150,11 +150,12 @@ def studies(policy: Policy, stated: Sequence[Stated], events: Sequence[Event]) -
     numbers = {*limits.studies, *allowed, *(event.charge.study for event in events)}
     numbers |= {each.study.protocol_number for each in stated}
     of_party = {each.scope.key: each for each in state_of(limits, events, now_unix_s=None).scopes}
+    of_studies = by_study(events, numbers)
     found = []
     for number in sorted(numbers - {""}):
         has_limit = limits.of_study(number) is not None
-        state = state_of(_limits_of(limits, number), of_study(events, number), now_unix_s=None)
-        charged = sum(event.count for event in events if event.charged and event.charge.study == number)
+        state = state_of(_limits_of(limits, number), of_studies[number], now_unix_s=None)
+        charged = sum(event.count for event in of_studies[number] if event.charged and event.charge.study)
         found.append(
             StudyRead(
                 number,
@@ -173,8 +174,9 @@ def _limits_of(limits: LedgerLimits, number: str) -> LedgerLimits:
     """The study's own limit in every scope; otherwise the party's."""
     own = limits.of_study(number)
     if own is None:
-        return limits
-    return replace(limits, lifetime=own, person=None, record=None, columns={}, features={})
+        return replace(limits, per_study=None, studies={}, per_learner=None)
+    # Without those of studies: that each of many was counted for each of them would take long.
+    return LedgerLimits(own, limits.unbounded_events)
 
 
 def _allowed_words(policy: Policy, allowed: AllowedStudy | None) -> str:

@@ -123,7 +123,7 @@ def test_a_coordinator_that_does_not_know_studies_is_not_asked(configured):
     assert caught.value.code is Code.FEATURE_MISSING
 
 
-def test_an_answer_in_another_study_is_found_with_that_study(configured, file):
+def test_an_answer_in_another_study_is_found_with_that_study(configured, file, capsys):
     file.write_text(OTHER)
     with configured.session() as session:
         session.config = LearnerConfig.load(configured.config_file)
@@ -131,7 +131,9 @@ def test_an_answer_in_another_study_is_found_with_that_study(configured, file):
         federation.statistic(["y == 1"], epsilon=Fraction(1))
         release = Release.load(session.release_directory(session.asked()[0]))
         assert release.to_json()["study"] == STUDY.to_dict()
-        for study, said in ((file, True), (None, False)):
+        assert run(["learner", "privacy", str(session.release_directory(session.asked()[0])), "--delta", "1e-6"]) == 0
+        assert '1 of 1 releases in study "EK 2026/17", "Which patients' in capsys.readouterr().out
+        for study, said in ((str(file), True), (None, False)):
             again = Federation(SessionSource(session), SCHEMA, study=study)
             with pytest.raises(AskedBeforeError) as caught:
                 again.statistic(["y == 1"], epsilon=Fraction(1))

@@ -16,7 +16,16 @@ from parties.ledger.acknowledgement import charge_plan, plan
 from parties.ledger.budgets import state_of
 from parties.ledger.charges import RECORD, Charge, UnreadableEntryError, bounds_text, charge_for, read_charge
 from parties.ledger.ledger import Ledger, LedgerConflictError
-from parties.ledger.limits import BudgetExceededError, Event, LedgerLimits, check_admits, merged, more_like
+from parties.ledger.limits import (
+    BudgetExceededError,
+    Event,
+    LedgerLimits,
+    by_study,
+    check_admits,
+    merged,
+    more_like,
+    of_study,
+)
 from tests.federation.party import OWNER, limits
 from tests.parties.ledger.test_acknowledgement import claim
 from tests.parties.ledger.test_scopes import limit, loss
@@ -163,6 +172,15 @@ def test_the_state_says_what_each_study_spent(opened):
     assert str(WIDE).endswith('study "EK 1" epsilon 2 at delta 0.001; each other study epsilon 3 at delta 0.001; '
                               "0 queries without a bound for records")  # fmt: skip
     assert ledger.limits.of_study("EK 2") == limit(3)
+
+
+def test_each_study_has_the_events_that_it_has_alone():
+    """In one pass for all of them."""
+    held = [event(of(study, learner=learner)) for study in ("", "EK 1", "EK 2") for learner in ("lea", "", "max")]
+    found = by_study(held, ["EK 3"])
+    assert sorted(found) == ["EK 1", "EK 2", "EK 3"]
+    for number, events in found.items():
+        assert sorted(map(str, events)) == sorted(map(str, of_study(held, number)))
 
 
 def test_a_charge_keeps_its_study_in_the_file(world):
