@@ -1,0 +1,105 @@
+// The vectors of tests/vectors: node --test
+import assert from 'node:assert';
+import fs from 'node:fs';
+import test from 'node:test';
+import * as messages from './messages.mjs';
+import * as numbers from './numbers.mjs';
+import * as queries from './queries.mjs';
+import * as records from './records.mjs';
+
+const read = (name) => JSON.parse(fs.readFileSync(new URL(`../vectors/${name}.json`, import.meta.url), 'utf8'));
+const hex = (text) => Buffer.from(text, 'hex');
+const envelope = ({ payload, key_id, signature }) => ({ payload: hex(payload), key_id: hex(key_id), signature: hex(signature) });
+const P = read('protocol');
+const keys = Object.fromEntries(Object.entries(P.keys).map(([name, key]) => [name, hex(key)]));
+const F = 'vectors';
+
+test('schemas and texts', () => {
+  for (const { canonical, digest } of [P.schema, P.schema_of_version_2, ...Object.values(P.schemas_of_two_labels.schemas)]) {
+    records.readSchema(Buffer.from(canonical));
+    assert.equal(records.schemaDigest(Buffer.from(canonical)).toString('hex'), digest);
+  }
+  for (const { texts, cell, form } of P.forms_of_texts) assert.equal(records.formOf(cell, texts), form);
+});
+
+test('envelopes, roster, cohort, upload', () => {
+  const roster = messages.openRoster(F, envelope(P.roster), keys.federation, 3n);
+  assert.equal(roster.version, 3n);
+  for (const [kind, role, key, vector] of [['Query', 'learner', keys.learner, P.query], ['Receipt', 'party', keys.a, P.receipt],
+    ['Refusal', 'party', keys.c, P.refusal], ['Ready', 'party', keys.a, P.ready], ...Object.entries(P.trust).filter(([k]) => k !== 'Roster')
+      .map(([kind, vector]) => [kind, kind === 'Retry' ? 'learner' : 'party', kind === 'Retry' ? keys.learner : kind === 'Witness' ? keys.b : keys.a, vector])]) {
+    messages.open(F, kind, role, envelope(vector), key);
+  }
+  const cohort = { query_id: hex(P.cohort.query_id), attempt: P.cohort.attempt, acceptances: P.acceptances.map(envelope) };
+  assert.equal(numbers.cohortDigest(cohort).toString('hex'), P.cohort.digest);
+  assert.equal(numbers.uploadDigest(P.upload.chunk_hashes.map(hex)).toString('hex'), P.upload.digest);
+});
+
+test('masks and tag', () => {
+  const { masks, tag } = P;
+  const query = messages.decode('Query', hex(P.query.payload));
+  const publicOf = (raw) => messages.rawOf(numbers.x25519(hex(raw)));
+  for (const [name, peer] of [['a', 'b'], ['b', 'a']]) {
+    const base = { name, queryId: hex(P.query.query_id), attempt: 2, valueBits: masks.value_bits };
+    const found = numbers.masksOf(numbers.x25519(hex(masks.private_keys[name])), [[peer, publicOf(masks.private_keys[peer])]],
+      { ...base, cohortDigest: hex(P.cohort.digest), count: masks.ciphertexts * masks.slots });
+    assert.deepEqual(found.masks.map(Number), masks.of[name]);
+    const own = numbers.x25519(hex(tag.mask_private_keys[name]));
+    const context = { ...base, cohortDigest: hex(tag.cohort_digest), count: 0 };
+    const mask = numbers.masksOf(own, [[peer, publicOf(tag.mask_private_keys[peer])]], context).tag;
+    const member = tag.members[name];
+    assert.equal(`${mask}`, `${BigInt(member.mask)}`);
+    const made = numbers.tagOf(member.values.map(BigInt), own, mask, hex(tag.seed), query.binding.opening_key, context);
+    assert.deepEqual([made.alpha, made.pad, made.tag].map(String), [tag.coefficient, member.pad, member.tag].map(String));
+  }
+});
+
+test('packing and encryption', () => {
+  for (const { encoding, modulus_bits, contributions } of read('packing').cases) {
+    const n = 1n << BigInt(modulus_bits - 1);
+    for (const { rows, values, mask, plaintexts } of contributions) {
+      const slots = numbers.slotsOf(values.map(BigInt), BigInt(rows), encoding, n);
+      const masks = mask ? mask.flat().map(BigInt) : Array(slots.flat().length).fill(0n);
+      assert.deepEqual(numbers.plaintexts(slots, masks, encoding).map((each) => each.toString(16)), plaintexts);
+    }
+  }
+  for (const { n, ciphertext_bytes, encryptions } of read('paillier').cases) {
+    const modulus = BigInt(`0x${n}`);
+    assert.equal(numbers.ciphertextBytes(modulus), Number(ciphertext_bytes));
+    for (const { plaintext, r, ciphertext } of encryptions) {
+      const hiding = numbers.power(BigInt(`0x${r}`), modulus, modulus * modulus);
+      assert.equal(numbers.encrypt(modulus, BigInt(`0x${plaintext}`), hiding).toString(16), ciphertext);
+    }
+  }
+});
+
+test('sums', () => {
+  const edges = ({ x, y }) => x.map((row, i) => ({ y: y[i], x: row.map(BigInt) }));
+  const m = P.moments;
+  const ratio = (text) => { const [numerator, denominator] = text.split('/').map(BigInt); return { numerator, denominator }; };
+  const moments = { norm_bound: ratio(m.norm_bound), edge_multiplier: BigInt(m.edge_multiplier) };
+  assert.deepEqual(queries.momentsSums(moments, true, edges(m), m.fraction_bits).map(Number), m.sums);
+  const g = P.gradient;
+  const gradient = { loss: 1, theta: g.theta.map(BigInt), clip: ratio(g.clip), basis: g.basis.flat().map(BigInt) };
+  const found = edges(g).map(({ y, x }) => queries.gradientOf(gradient, y, x, g.fraction_bits));
+  assert.deepEqual(found.map(({ w }) => Number(w)), g.weights);
+  assert.deepEqual(g.sums.map((_, j) => Number(found.reduce((sum, { w, z }) => sum - w * z[j], 0n))), g.sums);
+});
+
+test('queries', () => {
+  const roster = messages.openRoster(F, envelope(P.roster), keys.federation, 3n);
+  const context = { federation: F, now: BigInt(P.now_unix_s), rosterVersion: 3n, ownSchema: Buffer.from(P.schema.canonical) };
+  const check = (vector) => {
+    const query = messages.open(F, 'Query', 'learner', envelope(vector), keys.learner);
+    queries.checkQuery(query, messages.memberOf(roster, 'learner', query.learner), context);
+  };
+  for (const [name, vector] of Object.entries(P.other_queries)) {
+    try { check(vector); console.log(name, 'is valid'); } catch (error) { console.log(name, error.message); }
+  }
+  for (const vector of read('protocol_bad').cases) {
+    const attempt = () => (vector.kind === 'Query' ? check(vector) : messages.openRoster(F, envelope(vector), keys.federation, 3n));
+    let code = 'none';
+    try { attempt(); } catch (error) { code = error.code ?? error; }
+    if (code !== vector.code) console.log('DIFFERENT', vector.name, vector.code, code);
+  }
+});
