@@ -2,7 +2,7 @@
 import fs from 'node:fs';
 import tls from 'node:tls';
 import grpc from '@grpc/grpc-js';
-import { Refused, decode, encode, methodsOf } from './messages.mjs';
+import { Refused, decode, decodeWork, encode, methodsOf } from './messages.mjs';
 
 const AGAIN = ['CALLS_TOO_MANY', 'SPOOL_FULL', 'DRAINING'];
 export const pause = (seconds) => new Promise((resolve) => { setTimeout(resolve, 1000 * seconds); });
@@ -22,7 +22,7 @@ export class Coordinator {
   once(service, method, request, seconds) {
     const { requestType, responseType } = methodsOf(service)[method];
     return new Promise((resolve, reject) => {
-      this.client.makeUnaryRequest(`/rado.v1.${service}/${method}`, (each) => encode(requestType, each), (bytes) => decode(responseType, bytes, false),
+      this.client.makeUnaryRequest(`/rado.v1.${service}/${method}`, (each) => encode(requestType, each), (bytes) => (method === 'FetchWork' ? decodeWork(bytes) : decode(responseType, bytes, false)),
         request, new grpc.Metadata(), { deadline: Date.now() + 1000 * seconds }, (error, response) => {
           if (!error) return resolve(response);
           const refused = new Refused(error.metadata?.get('rado-code')[0] ?? 'UNAVAILABLE', error.details);

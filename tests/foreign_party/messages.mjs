@@ -39,7 +39,11 @@ function walk(type, bytes) {
     const long = field && (inner || field.type === 'string' || field.type === 'bytes');
     const wires = !field ? [] : long ? [2] : field.repeated ? [0, 2] : [0];
     need(wires.includes(tag & 7), 'FIELD_UNKNOWN', `${type.name} has no field ${tag >>> 3} of wire type ${tag & 7}`);
-    if ((tag & 7) === 0) { reader.skipType(0); continue; }
+    if ((tag & 7) === 0) {
+      const value = reader.int64();
+      need(!(field.resolvedType instanceof protobuf.Enum) || field.resolvedType.valuesById[Number(value)] !== undefined, 'MESSAGE_MALFORMED', field.name);
+      continue;
+    }
     const part = reader.bytes();
     if (inner) walk(field.resolvedType, part);
     else if (field.type === 'string') new TextDecoder('utf-8', { fatal: true }).decode(part);
@@ -54,6 +58,19 @@ function withBigInts(type, object) {
     object[field.name] = field.repeated ? object[field.name].map(convert) : convert(object[field.name]);
   }
   return object;
+}
+
+/** Reads a response to FetchWork: work with a field that this party does not know is skipped. */
+export function decodeWork(bytes) {
+  const response = decode('FetchWorkResponse', bytes, false);
+  const reader = protobuf.Reader.create(bytes);
+  const known = [];
+  while (reader.pos < reader.len) {
+    const tag = reader.uint32();
+    if (tag !== 10) { reader.skipType(tag & 7); continue; }
+    try { walk(typeOf('Work'), reader.bytes()); known.push(true); } catch { known.push(false); }
+  }
+  return { ...response, work: response.work.filter((_, i) => known[i]) };
 }
 
 /** Reads a message strictly; 64-bit integers become BigInt, absent messages null. */

@@ -12,7 +12,7 @@ import { Ledger, lock, store } from './state.mjs';
 import { Witnesses } from './witnesses.mjs';
 
 const [ANSWERING, PREPARING, UPLOADING, COMPLETE, FAILED, LOST] = [1, 2, 3, 5, 6, 7];
-const [SILENT, ACCEPTED, READY, LEFT_OUT, IN_COHORT, PENDING] = [1, 3, 4, 5, 6, 8];
+const [SILENT, ACCEPTED, IN_COHORT, PENDING] = [1, 3, 6, 8];
 const POLICY = {
   learners: {}, accepted_members: [], designs: [], epsilon: 0, delta: 1e-5, delta_per_query: 1e-6, smallest_cohort: 3, assumed_colluders: 1,
   required_witnesses: 1, attempts_per_query: 3, predicates_per_query: 10000, lifetime_per_query_s: 604800, purpose_required: false,
@@ -37,6 +37,7 @@ export class Party {
     this.schema = readSchema(this.schemaBytes);
     this.rows = readRows(this.path(config.data), this.schema);
     this.works = new Map();
+    this.newest = new Map();
     this.busy = new Set();
   }
 
@@ -163,16 +164,21 @@ export class Party {
     const { query, learner } = await this.withNewestRoster(() => this.openWork(queryId, work));
     const number = work.attempt;
     const attempt = `${id}-${number}`;
+    if (number < (this.newest.get(id) ?? 1)) return null;
+    this.newest.set(id, number);
     for (let earlier = 1; earlier < number; earlier++) this.end(`${id}-${earlier}`);
-    if ([COMPLETE, FAILED, LOST].includes(work.phase) || work.state === LEFT_OUT) return this.end(attempt);
+    if ([COMPLETE, FAILED, LOST].includes(work.phase)) return this.end(attempt);
     if (now() > query.not_after_unix_s + GRACE) return this.end(attempt);
+    const toAnswer = work.phase === ANSWERING && [SILENT, PENDING].includes(work.state);
+    const toPrepare = [ANSWERING, PREPARING].includes(work.phase) && work.state === ACCEPTED;
+    const toUpload = work.phase === UPLOADING && work.state === IN_COHORT;
+    if (!toAnswer && !toPrepare && !toUpload) return null;
     const common = { query_id: queryId, attempt: number, party: this.name };
     try {
       const plan = await this.withNewestRoster(() => this.check(query, learner, work));
-      if ([SILENT, PENDING].includes(work.state) && work.phase === ANSWERING) await this.accept(query, plan, attempt, common);
-      if (query.features.includes('question')) return null;
-      if (work.state !== READY && work.phase !== UPLOADING) await this.prepare(query, plan, attempt, common);
-      if (work.phase === UPLOADING && work.state === IN_COHORT) await this.upload(query, plan, attempt, common, work);
+      if (toAnswer) await this.accept(query, plan, attempt, common);
+      if ((toAnswer && !query.features.includes('question')) || toPrepare) await this.prepare(query, plan, attempt, common);
+      if (toUpload) await this.upload(query, plan, attempt, common, work);
     } catch (error) {
       if (!(error instanceof Refused) || error.sent) throw error;
       this.log('refused', { query: id, attempt: number, error: error.message });

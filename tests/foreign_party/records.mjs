@@ -30,7 +30,7 @@ export const boundsOf = (feature) => [real(feature.lower), real(feature.upper)];
 export const dimension = (schema) => schema.features.reduce((sum, each) => sum + widthOf(each), 0) + (schema.bias ? 1 : 0);
 
 /** The coordinate of a real value, truncated toward zero to units of 2^-30. */
-export const encodeReal = (v, [lower, upper]) => Math.trunc(((2 * (v - lower)) / (upper - lower) - 1) * ONE);
+export const encodeReal = (v, [lower, upper]) => Math.trunc((((v - lower) / (upper - lower)) * 2 - 1) * ONE);
 
 const TRIMMED = '[\\p{White_Space}\\u200b\\u2060\\ufeff]+';
 const ENDS = new RegExp(`^${TRIMMED}|${TRIMMED}$`, 'gu');
@@ -56,6 +56,7 @@ export function formOf(text, steps = []) {
 
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$/;
 const numberOf = (text) => (NUMBER.test(text) && Number.isFinite(Number(text)) ? Number(text) : null);
+const unblanked = (text) => text.replace(ENDS, '');
 
 // What a schema's policy does with a cell: a value in its place, or null for a row that is left out.
 function policy(feature, name, impute) {
@@ -71,8 +72,9 @@ function reader(feature, form) {
     const bounds = boundsOf(feature);
     const impute = () => [encodeReal(real(feature.impute), bounds)];
     return (cell) => {
-      if (cell === '') return policy(feature, 'missing', impute);
-      const value = numberOf(cell);
+      const text = unblanked(cell);
+      if (text === '') return policy(feature, 'missing', impute);
+      const value = numberOf(text);
       if (value === null) return policy(feature, 'unreadable', impute);
       if (value >= bounds[0] && value <= bounds[1]) return [encodeReal(value, bounds)];
       if (feature.out_of_bounds === 'clip') return [value < bounds[0] ? -ONE : ONE];
@@ -83,15 +85,16 @@ function reader(feature, form) {
     const bound = real(feature.threshold);
     const impute = () => [feature.impute ? ONE : -ONE];
     return (cell) => {
-      if (cell === '') return policy(feature, 'missing', impute);
-      const value = numberOf(cell);
+      const text = unblanked(cell);
+      if (text === '') return policy(feature, 'missing', impute);
+      const value = numberOf(text);
       return value === null ? policy(feature, 'unreadable', impute) : [value >= bound ? ONE : -ONE];
     };
   }
   if (feature.type === 'boolean') {
     const [yes, no] = [places(feature.true), places(feature.false ?? [])];
     const impute = () => [feature.impute ? ONE : -ONE];
-    return (cell) => (cell === '' ? policy(feature, 'missing', impute)
+    return (cell) => (form(cell) === '' ? policy(feature, 'missing', impute)
       : yes.has(form(cell)) ? [ONE] : no.has(form(cell)) ? [-ONE] : policy(feature, 'unknown', impute));
   }
   if (feature.type === 'category' && feature.prefix === undefined) {
@@ -99,7 +102,7 @@ function reader(feature, form) {
     const indicators = (place) => values.map((_, i) => (i === place ? ONE : 0));
     const impute = () => indicators(values.indexOf(form(feature.impute)));
     return (cell) => {
-      if (cell === '') return policy(feature, 'missing', impute);
+      if (form(cell) === '') return policy(feature, 'missing', impute);
       const place = values.indexOf(form(cell));
       if (place >= 0) return indicators(place);
       return feature.unknown === 'zero' ? indicators(-1) : policy(feature, 'unknown', impute);
@@ -145,9 +148,9 @@ export function readRows(file, schema) {
   const readers = schema.features.map((each) => [columnOf(each.column), reader(each, form)]);
   return rows.map((cells) => {
     if (cells.length !== header.length) throw new Error(`${file}: a row has ${cells.length} cells in place of ${header.length}`);
-    const text = strip(cells[label.place]);
-    const y = text !== '' && label.positive.has(form(text)) ? 1
-      : text !== '' && (!label.negative || label.negative.has(form(text))) ? -1 : policy(schema.label, 'missing');
+    const text = form(cells[label.place]);
+    const y = text !== '' && label.positive.has(text) ? 1
+      : text !== '' && (!label.negative || label.negative.has(text)) ? -1 : policy(schema.label, 'missing');
     const parts = readers.map(([place, read]) => read(strip(cells[place])));
     const usable = y !== null && parts.every((part) => part !== null);
     const width = dimension(schema);

@@ -48,7 +48,7 @@ export class Witnesses {
     const payload = encode('Witness', {
       federation, party: this.party.name, subject, nonce: challenge.nonce, newest: (wanted ?? all[0])?.signed,
       in_cohorts: listed.map((each) => Buffer.from(nameOf(each.signed), 'hex')).sort(Buffer.compare),
-      in_cohorts_from: all.length > 200 ? listed.at(-1).entries + 1n : 0n,
+      in_cohorts_from: all.length > 200 ? all[200].entries + 1n : 0n,
     });
     await this.party.coordinator.call('SubmitWitness', { witness: sign(federation, 'Witness', 'party', payload, signingKey) });
   }
