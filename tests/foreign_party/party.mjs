@@ -20,6 +20,7 @@ const POLICY = {
 const CHUNK = 524288;
 const GRACE = 300n;
 const now = () => BigInt(Math.floor(Date.now() / 1000));
+const maskKeyOf = ({ maskKey }) => crypto.createPrivateKey({ key: Buffer.from(maskKey, 'base64'), format: 'der', type: 'pkcs8' });
 const plain = (text) => text.replaceAll(':', '').toLowerCase();
 
 export class Party {
@@ -177,7 +178,7 @@ export class Party {
     try {
       const plan = await this.withNewestRoster(() => this.check(query, learner, work));
       if (toAnswer) await this.accept(query, plan, attempt, common);
-      if ((toAnswer && !query.features.includes('question')) || toPrepare) await this.prepare(query, plan, attempt, common);
+      if ((toAnswer && !query.features.includes('question')) || toPrepare) await this.prepare(attempt, common);
       if (toUpload) await this.upload(query, plan, attempt, common, work);
     } catch (error) {
       if (!(error instanceof Refused) || error.sent) throw error;
@@ -230,27 +231,45 @@ export class Party {
     need(members.filter((each) => this.accepts(each)).length >= Math.max(c + 2, query.honest_parties + c, smallest), 'POLICY_COHORT');
   }
 
+  // Computes, reserves and answers. What is computed is on disk before the ledger and the answer speak of it, so that a
+  // party that was killed goes on wherever it was: the acceptance follows from the file and the ledger.
   async accept(query, plan, attempt, common) {
-    const maskKey = numbers.newMaskKey();
-    const acceptance = { ...common, rows: BigInt(this.rows.length), mask_key: rawOf(maskKey), roster_version: this.roster.version };
     const cost = chargeOf(query, plan);
+    const said = { ...common, rows: BigInt(this.rows.length), roster_version: this.roster.version };
     if (query.features.includes('question')) {
       this.ledger.room(cost);
-      return this.send('SubmitAnswer', { acceptance: this.signed('Acceptance', acceptance) });
+      return this.send('SubmitAnswer', { acceptance: this.signed('Acceptance', { ...said, mask_key: rawOf(numbers.newMaskKey()) }) });
     }
-    let known = this.load(attempt);
-    if (!known) {
-      this.ledger.reserve(attempt, cost);
-      const signed = this.signed('Acceptance', { ...acceptance, ledger_head: this.ledger.head });
-      known = {
-        expires: `${query.not_after_unix_s}`, acceptance: encode('Signed', signed).toString('base64'),
-        maskKey: maskKey.export({ format: 'der', type: 'pkcs8' }).toString('base64'),
-      };
+    if (!this.load(attempt)) {
+      this.ledger.room(cost);
+      need(!this.ledger.attempts.has(attempt), 'UNAVAILABLE', 'reserved before, and nothing is left of it');
+      this.save(attempt, await this.compute(query, plan));
+    }
+    const known = this.load(attempt);
+    if (!known.acceptance) {
+      if (!this.ledger.attempts.has(attempt)) this.ledger.reserve(attempt, cost);
+      const acceptance = { ...said, rows: BigInt(known.rows), mask_key: rawOf(maskKeyOf(known)), ledger_head: this.ledger.headOf(attempt) };
+      const signed = this.signed('Acceptance', acceptance);
+      known.acceptance = encode('Signed', signed).toString('base64');
       this.save(attempt, known);
       this.witnesses.addOwn(signed);
       this.log('accepted', { query: common.query_id.toString('hex'), attempt: common.attempt, entries: `${this.ledger.head.entries}` });
     }
     return this.send('SubmitAnswer', { acceptance: decode('Signed', Buffer.from(known.acceptance, 'base64')) });
+  }
+
+  // The values with this party's share of the noise, and what will hide them.
+  async compute(query, plan) {
+    const share = () => (plan.epsilon ? numbers.laplaceShare(query.statistic.laplace.scale, BigInt(query.honest_parties)) : numbers.discreteGaussian(plan.sigma));
+    const values = sumsOf(query, plan.schema, this.rows, this.secret).map((each) => `${each + share()}`);
+    const count = numbers.slotsOf(values, this.rows.length, query.encoding, plan.n).length + 1; // one more for the tag
+    const hiding = [];
+    for (let i = 0; i < count; i++) {
+      hiding.push(numbers.obfuscator(plan.n).toString(16));
+      await breathe();
+    }
+    const maskKey = numbers.newMaskKey().export({ format: 'der', type: 'pkcs8' }).toString('base64');
+    return { expires: `${query.not_after_unix_s}`, rows: this.rows.length, maskKey, values, hiding };
   }
 
   // A call whose refusal is no reason to answer with one.
@@ -263,21 +282,8 @@ export class Party {
     }
   }
 
-  async prepare(query, plan, attempt, common) {
-    const known = this.load(attempt);
-    if (!known) return;
-    if (!known.values) {
-      need(!this.held.has(attempt), 'UNAVAILABLE', 'reserved before the last start, and nothing computed');
-      const share = () => (plan.epsilon ? numbers.laplaceShare(query.statistic.laplace.scale, BigInt(query.honest_parties)) : numbers.discreteGaussian(plan.sigma));
-      known.values = sumsOf(query, plan.schema, this.rows, this.secret).map((each) => `${each + share()}`);
-      const slots = numbers.slotsOf(known.values, this.rows.length, query.encoding, plan.n).length;
-      known.hiding = [];
-      for (let i = 0; i <= slots; i++) { // one more for the tag
-        known.hiding.push(numbers.obfuscator(plan.n).toString(16));
-        await breathe();
-      }
-      this.save(attempt, known);
-    }
+  async prepare(attempt, common) {
+    need(this.load(attempt)?.acceptance, 'UNAVAILABLE', 'no contribution of this attempt');
     await this.send('SubmitReady', { ready: this.signed('Ready', common) });
   }
 
@@ -306,7 +312,7 @@ export class Party {
 
   async upload(query, plan, attempt, common, work) {
     const known = this.load(attempt);
-    need(known?.values, 'UNAVAILABLE', 'no contribution of this attempt');
+    need(known?.acceptance, 'UNAVAILABLE', 'no contribution of this attempt');
     const members = await this.withNewestRoster(() => this.openCohort(query, work.cohort, common, known.acceptance));
     const cohortDigest = numbers.cohortDigest(work.cohort);
     if (known.cohort) need(known.cohort === cohortDigest.toString('hex'), 'ANSWER_CONFLICT', 'another cohort than the one that was charged');
@@ -315,7 +321,7 @@ export class Party {
     if (!known.cohort) {
       store(masked, this.mask(query, plan, known, members, cohortDigest, common));
       known.cohort = cohortDigest.toString('hex');
-      for (const secret of ['maskKey', 'hiding']) delete known[secret];
+      for (const secret of ['maskKey', 'values', 'hiding']) delete known[secret];
       this.save(attempt, known);
     }
     const bytes = fs.readFileSync(masked);
@@ -345,9 +351,9 @@ export class Party {
 
   // The ciphertexts of the values under the cohort's masks, and of the tag.
   mask(query, plan, known, members, cohortDigest, { query_id: queryId, attempt }) {
-    const maskKey = crypto.createPrivateKey({ key: Buffer.from(known.maskKey, 'base64'), format: 'der', type: 'pkcs8' });
+    const maskKey = maskKeyOf(known);
     const values = known.values.map(BigInt);
-    const slots = numbers.slotsOf(values, BigInt(this.rows.length), query.encoding, plan.n);
+    const slots = numbers.slotsOf(values, BigInt(known.rows), query.encoding, plan.n);
     const context = { name: this.name, queryId, attempt, cohortDigest, count: slots.flat().length, valueBits: query.encoding.value_bits };
     const peers = members.filter((each) => each.member.name !== this.name).map((each) => [each.member.name, each.acceptance.mask_key]);
     const { masks, tag: maskOfTag } = numbers.masksOf(maskKey, peers, context);

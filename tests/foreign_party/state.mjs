@@ -70,7 +70,8 @@ export class Ledger {
     const now = this.attempts.get(entry.attempt) ?? { cost: 0n };
     if (entry.kind === 'reserve') now.cost = BigInt(entry.cost);
     if (entry.kind === 'release') now.cost = 0n;
-    this.attempts.set(entry.attempt, { ...now, ...entry, cost: now.cost });
+    const reserved = entry.kind === 'reserve' ? this.digests.length - 1 : now.reserved;
+    this.attempts.set(entry.attempt, { ...now, ...entry, cost: now.cost, reserved });
   }
 
   #add(entry) {
@@ -83,6 +84,12 @@ export class Ledger {
 
   get head() {
     return { entries: BigInt(this.digests.length - 1), digest: this.digests.at(-1) };
+  }
+
+  /** The head right after an attempt's reservation. */
+  headOf(attempt) {
+    const { reserved } = this.attempts.get(attempt);
+    return { entries: BigInt(reserved), digest: this.digests[reserved] };
   }
 
   /** Whether the chain has this head. */
