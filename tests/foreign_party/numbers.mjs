@@ -89,14 +89,14 @@ export const newMaskKey = () => crypto.generateKeyPairSync('x25519').privateKey;
 export const x25519 = (raw) => crypto.createPrivateKey({ format: 'der', type: 'pkcs8', key: Buffer.concat([Buffer.from('302e020100300506032b656e04220420', 'hex'), raw]) });
 export const hkdf = (secret, salt, length, ...info) => Buffer.from(crypto.hkdfSync('sha256', secret, salt, Buffer.concat(info.map((each) => Buffer.from(each))), length));
 
-export function agree(privateKey, rawPublic) {
+export function agree(privateKey, rawPublic, code = 'MESSAGE_MALFORMED') {
   let shared;
   try {
     shared = crypto.diffieHellman({ privateKey, publicKey: publicKeyOf(rawPublic, 'X25519') });
   } catch {
     shared = Buffer.alloc(32);
   }
-  need(shared.some((byte) => byte), 'MESSAGE_MALFORMED', 'an X25519 key of low order');
+  need(shared.some((byte) => byte), code, 'an X25519 key of low order');
   return shared;
 }
 

@@ -194,9 +194,8 @@ export class Party {
   openWork(queryId, work) {
     const learner = this.roster.members.find((each) => each.role === 3 && sha256(each.signing_key).equals(work.query.key_id));
     need(learner, 'PEER_UNKNOWN', 'no learner of the roster has this key');
-    need(work.query.payload.length <= 524288, 'MESSAGE_TOO_LARGE');
     const query = open(this.federation, 'Query', 'learner', work.query, learner.signing_key);
-    need(query.learner === learner.name, 'PEER_UNKNOWN', query.learner);
+    need(query.learner === learner.name && work.attempt >= 1, 'PEER_UNKNOWN', query.learner);
     if (work.attempt > 1) {
       need(work.retry, 'ATTEMPT_MISMATCH', 'no retry');
       const retry = open(this.federation, 'Retry', 'learner', work.retry, learner.signing_key);

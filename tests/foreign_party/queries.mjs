@@ -2,7 +2,7 @@
 // costs. This party answers statistics, moments and gradients; its policy refuses rados and feature maps.
 import { createHmac } from 'node:crypto';
 import { decode, memberOf, need, open, sha256 } from './messages.mjs';
-import { bitsOf, floorDiv, gcd, isqrt, jacobi, power, toBig, truncate } from './numbers.mjs';
+import { agree, bitsOf, floorDiv, gcd, isqrt, jacobi, newMaskKey, power, toBig, truncate } from './numbers.mjs';
 import { boundsOf, columnsDigest, dimension, encodeReal, readSchema, schemaDigest } from './records.mjs';
 
 export const FEATURES = ['base-0-3', 'question', 'short-opening'];
@@ -179,6 +179,7 @@ export function checkQuery(query, learner, { federation, now, rosterVersion, own
   if (query.epoch !== undefined) valid(/^[A-Za-z0-9._:-]{1,40}$/.test(query.epoch), 'epoch');
   valid(encoding && encoding.slot_bits % 8 === 0 && within(encoding.slot_bits, 8, 64) && encoding.value_bits >= 1, 'encoding');
   valid(binding && binding.commitment.length === 32 && binding.opening_key.length === 32 && binding.seeds.length > 0, 'binding');
+  agree(newMaskKey(), binding.opening_key, 'QUERY_INVALID'); // not of low order
   valid(binding.seeds.every((each, i) => each.seed.length === 32 && (i === 0 || Buffer.compare(Buffer.from(binding.seeds[i - 1].party), Buffer.from(each.party)) < 0)), 'seeds');
   valid(schemaDigest(query.schema).equals(query.schema_digest), 'schema_digest');
   const schema = readSchema(query.schema);

@@ -1,9 +1,7 @@
 """A party in JavaScript, written from the documents alone, in a federation with two of ours, over real processes."""
 
 import json
-import os
 import shutil
-import signal
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -292,3 +290,25 @@ def test_an_older_copy_of_its_ledger_stops_it(federation):
     federation.start("node")
     assert federation.processes["node"].wait(HANG_S) == 1
     assert "the ledger was set back" in federation.log("node")
+
+
+def test_it_joins_by_a_request_of_its_own(tmp_path):
+    def party(*arguments: str, code: int = 0) -> str:
+        command = [NODE, str(HERE / "join.mjs"), *arguments]
+        done = subprocess.run(command, cwd=tmp_path, timeout=HANG_S, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr
+        return done.stdout.strip() + done.stderr
+
+    digits = party("request", "north", "clinics", "north", "1200")
+    operator, hub = str(tmp_path / "operator"), str(tmp_path / "hub")
+    federation = rado("provision", "create", operator, "--federation", "clinics")["data"]["federation_fingerprint"]
+    names = ("--federation", "clinics", "--role", "coordinator", "--name", "hub", "--address", "localhost:7443")
+    asked = rado("provision", "request", hub, *names)["data"]
+    requests = (asked["file"], str(tmp_path / "north/north.request"))
+    compared = ("--fingerprint", f"hub={asked['fingerprint']}", "--fingerprint", f"north={digits}")
+    rado("provision", "sign", operator, *requests, *compared)
+    answer = str(tmp_path / "operator/admissions/north.admission")
+    wrong = federation[:-1] + ("1" if federation[-1] == "0" else "0")
+    assert "digits" in party("install", "north", answer, wrong, code=1)
+    assert not (tmp_path / "north/certificate.pem").exists()
+    assert "coordinator localhost:7443" in party("install", "north", answer, federation)
