@@ -42,12 +42,21 @@ export function jacobi(a, n) {
   return n === 1n ? sign : 0;
 }
 
+// Random bytes of the system, fetched many at a time; none is used twice.
+let [pool, used] = [Buffer.alloc(0), 0];
+function randomBytes(count) {
+  if (used + count > pool.length) [pool, used] = [crypto.randomBytes(Math.max(65536, count)), 0];
+  const found = Buffer.from(pool.subarray(used, used + count));
+  pool.fill(0, used, used += count);
+  return found;
+}
+
 /** A uniform integer of [0, bound). */
 export function below(bound) {
   const bits = bitsOf(bound - 1n);
   const bytes = Math.ceil(bits / 8);
   for (;;) {
-    const drawn = toBig(crypto.randomBytes(bytes)) >> BigInt(8 * bytes - bits);
+    const drawn = toBig(randomBytes(bytes)) >> BigInt(8 * bytes - bits);
     if (drawn < bound) return drawn;
   }
 }

@@ -117,3 +117,24 @@ test('valid and bad queries and rosters', () => {
     assert.ok(code === vector.code || own.includes(code), `${vector.name}: ${code} in place of ${vector.code}`);
   }
 });
+
+test('noise', () => {
+  const moments = (draw, count) => {
+    const drawn = Array.from({ length: count }, () => Number(draw()));
+    return [drawn.reduce((a, b) => a + b) / count, drawn.reduce((a, b) => a + b * b, 0) / count];
+  };
+  const near = (found, expected, error) => assert.ok(Math.abs(found - expected) < 6 * error, `${found} in place of ${expected}`);
+  const count = 5000;
+  const [mean, square] = moments(() => numbers.discreteGaussian(7n), count);
+  near(mean, 0, 7 / Math.sqrt(count));
+  near(square, 49, 49 * Math.sqrt(2 / count));
+  const [t, h] = [2.5, 3];
+  const q = Math.exp(-1 / t);
+  const variance = (2 * q) / (1 - q) ** 2 / h;
+  const shares = moments(() => numbers.laplaceShare({ numerator: 5n, denominator: 2n }, BigInt(h)), count);
+  near(shares[0], 0, Math.sqrt(variance / count));
+  near(shares[1], variance, variance * Math.sqrt((3 * h + 2) / count)); // its kurtosis is 3 + 3 h and a little
+  const sums = Array.from({ length: count }, () => numbers.laplaceShare({ numerator: 5n, denominator: 2n }, 2n) + numbers.laplaceShare({ numerator: 5n, denominator: 2n }, 2n));
+  const zero = (1 - q) / (1 + q);
+  near(sums.filter((each) => each === 0n).length / count, zero, Math.sqrt((zero * (1 - zero)) / count));
+});
