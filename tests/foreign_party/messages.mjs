@@ -104,13 +104,18 @@ export function sign(federation, kind, role, payload, privateKey) {
 // The most bytes of a payload, of each kind that others send.
 const LIMITS = { Query: 524288, Acceptance: 912, Receipt: 912, Challenge: 2048, Witness: 3584, Retry: 1024 };
 
-/** Verifies an envelope with a raw public key and returns its payload's message. */
-export function open(federation, kind, role, signed, rawKey) {
+/** Verifies an envelope with a raw public key. */
+export function verify(federation, kind, role, signed, rawKey) {
   need(signed?.payload && rawKey?.length === 32, 'SIGNATURE_INVALID', kind);
   need(signed.payload.length <= (LIMITS[kind] ?? Infinity), 'MESSAGE_TOO_LARGE', kind);
   const valid = sha256(rawKey).equals(signed.key_id) && signed.signature.length === 64
     && crypto.verify(null, signedBytes(federation, kind, role, signed.payload), publicKeyOf(rawKey), signed.signature);
   need(valid, 'SIGNATURE_INVALID', kind);
+}
+
+/** Verifies an envelope and returns its payload's message. */
+export function open(federation, kind, role, signed, rawKey) {
+  verify(federation, kind, role, signed, rawKey);
   return decode(kind, signed.payload);
 }
 

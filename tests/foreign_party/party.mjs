@@ -4,7 +4,7 @@ import fs from 'node:fs';
 import path from 'node:path';
 import { setImmediate as breathe } from 'node:timers/promises';
 import { Coordinator, pause } from './coordinator.mjs';
-import { NUL, Refused, decode, encode, fingerprint, memberOf, need, open, openRoster, rawOf, sha256, sign } from './messages.mjs';
+import { NUL, Refused, decode, encode, fingerprint, memberOf, need, open, openRoster, rawOf, sha256, sign, verify } from './messages.mjs';
 import * as numbers from './numbers.mjs';
 import { FEATURES, budgetOf, chargeOf, checkQuery, sumsOf } from './queries.mjs';
 import { columnsDigest, readRows, readSchema, schemaDigest } from './records.mjs';
@@ -39,6 +39,7 @@ export class Party {
     this.rows = readRows(this.path(config.data), this.schema);
     this.works = new Map();
     this.newest = new Map();
+    this.rosterPause = 1000;
     this.busy = new Set();
   }
 
@@ -86,17 +87,17 @@ export class Party {
     this.takeRoster(roster);
   }
 
-  // Does something; once more with the newest roster where this one seems old, at a pace that falls.
+  // Does something; once more with the newest roster where this one seems old. Who is unknown to it, anyone may send, so
+  // that the roster is then fetched at a pace that falls.
   async withNewestRoster(work) {
     try {
       return work();
     } catch (error) {
-      const stale = ['ROSTER_STALE', 'PEER_UNKNOWN', 'SIGNATURE_INVALID'].includes(error.code);
-      this.rosterPause = stale ? Math.min(3600e3, 2 * (this.rosterPause ?? 500)) : this.rosterPause;
-      if (!stale || Date.now() - this.rosterAskedAt < this.rosterPause) throw error;
+      const unknown = ['PEER_UNKNOWN', 'SIGNATURE_INVALID'].includes(error.code);
+      if (!['ROSTER_STALE', 'ROSTER_EXPIRED'].includes(error.code) && !(unknown && Date.now() - this.rosterAskedAt > this.rosterPause)) throw error;
       const before = this.roster.version;
-      await this.fetchRoster();
-      if (this.roster.version > before) this.rosterPause = 500;
+      await this.fetchRoster().catch((failed) => this.log('roster refused', { error: failed.message }));
+      this.rosterPause = this.roster.version > before ? 1000 : unknown ? Math.min(3600e3, 2 * this.rosterPause) : this.rosterPause;
       return work();
     }
   }
@@ -162,20 +163,21 @@ export class Party {
 
   async handle(id, work) {
     const queryId = Buffer.from(id, 'hex');
-    const { query, learner } = await this.withNewestRoster(() => this.openWork(queryId, work));
+    const learner = await this.withNewestRoster(() => this.verifyWork(queryId, work));
     const number = work.attempt;
     const attempt = `${id}-${number}`;
     if (number < (this.newest.get(id) ?? 1)) return null;
     this.newest.set(id, number);
     for (let earlier = 1; earlier < number; earlier++) this.end(`${id}-${earlier}`);
     if ([COMPLETE, FAILED, LOST].includes(work.phase)) return this.end(attempt);
-    if (now() > query.not_after_unix_s + GRACE) return this.end(attempt);
     const toAnswer = work.phase === ANSWERING && [SILENT, PENDING].includes(work.state);
     const toPrepare = [ANSWERING, PREPARING].includes(work.phase) && work.state === ACCEPTED;
     const toUpload = work.phase === UPLOADING && work.state === IN_COHORT;
     if (!toAnswer && !toPrepare && !toUpload) return null;
     const common = { query_id: queryId, attempt: number, party: this.name };
     try {
+      const query = decode('Query', work.query.payload);
+      need(number <= query.max_attempts, 'QUERY_INVALID', 'more attempts than the query allows');
       const plan = await this.withNewestRoster(() => this.check(query, learner, work));
       if (toAnswer) await this.accept(query, plan, attempt, common);
       if ((toAnswer && !query.features.includes('question')) || toPrepare) await this.prepare(attempt, common);
@@ -191,22 +193,23 @@ export class Party {
   }
 
   // What comes before anything is answered: a learner of the roster signed the query, and from attempt 2 on the retry.
-  openWork(queryId, work) {
+  verifyWork(queryId, work) {
     const learner = this.roster.members.find((each) => each.role === 3 && sha256(each.signing_key).equals(work.query.key_id));
     need(learner, 'PEER_UNKNOWN', 'no learner of the roster has this key');
-    const query = open(this.federation, 'Query', 'learner', work.query, learner.signing_key);
-    need(query.learner === learner.name && work.attempt >= 1, 'PEER_UNKNOWN', query.learner);
+    verify(this.federation, 'Query', 'learner', work.query, learner.signing_key);
+    need(work.attempt >= 1, 'ATTEMPT_MISMATCH');
     if (work.attempt > 1) {
       need(work.retry, 'ATTEMPT_MISMATCH', 'no retry');
       const retry = open(this.federation, 'Retry', 'learner', work.retry, learner.signing_key);
-      need(retry.query_id.equals(queryId) && retry.attempt === work.attempt && retry.learner === learner.name && work.attempt <= query.max_attempts, 'ATTEMPT_MISMATCH');
+      need(retry.query_id.equals(queryId) && retry.attempt === work.attempt && retry.learner === learner.name, 'ATTEMPT_MISMATCH');
     }
-    return { query, learner };
+    return learner;
   }
 
   // Whether the query is valid and this party's policy allows it.
   check(query, learner, work) {
     const { policy } = this;
+    need(query.learner === learner.name, 'SENDER_MISMATCH', query.learner);
     need(!this.roster.not_after_unix_s || now() <= this.roster.not_after_unix_s + GRACE, 'ROSTER_EXPIRED');
     const plan = checkQuery(query, learner, { federation: this.federation, now: now(), rosterVersion: this.roster.version, ownSchema: this.schemaBytes });
     if (work.phase === UPLOADING) return plan;
@@ -225,9 +228,11 @@ export class Party {
     return plan;
   }
 
+  // Cohorts may be no smaller than this, and as many of their members must be accepted.
   checkCohortSize(query, members) {
     const { smallest_cohort: smallest, assumed_colluders: c } = this.policy;
-    need(members.filter((each) => this.accepts(each)).length >= Math.max(c + 2, query.honest_parties + c, smallest), 'POLICY_COHORT');
+    const least = Math.max(c + 2, query.honest_parties + c, smallest);
+    need(query.cohort_min >= least && members.filter((each) => this.accepts(each)).length >= least, 'POLICY_COHORT');
   }
 
   // Computes, reserves and answers. What is computed is on disk before the ledger and the answer speak of it, so that a

@@ -1,9 +1,9 @@
 // Which queries are valid (docs/protocol.md, section 5), what this party's rows add up to (section 6), and what an answer
 // costs. This party answers statistics, moments and gradients; its policy refuses rados and feature maps.
 import { createHmac } from 'node:crypto';
-import { decode, memberOf, need, open, sha256 } from './messages.mjs';
+import { need, open } from './messages.mjs';
 import { agree, bitsOf, floorDiv, gcd, isqrt, jacobi, newMaskKey, power, toBig, truncate } from './numbers.mjs';
-import { boundsOf, columnsDigest, dimension, encodeReal, readSchema, schemaDigest } from './records.mjs';
+import { dimension, encodeReal, groupsOf, readSchema, schemaDigest } from './records.mjs';
 
 export const FEATURES = ['base-0-3', 'question', 'short-opening'];
 const ONE30 = 1n << 30n;
@@ -76,15 +76,19 @@ const operandsOf = (node) => (node.node === 'complement' ? [node.complement] : n
 
 function checkNodes({ nodes, predicates }, schema) {
   const [depth, size, seen] = [[], [], new Set()];
-  const width = dimension(schema);
+  const [width, groups] = [dimension(schema), groupsOf(schema)];
   nodes.forEach((node, place) => {
     const value = node[node.node];
-    const feature = (at) => schema.features[at]?.type;
+    const typeAt = (at) => groups[at]?.type;
     const operands = operandsOf(node);
     let own = 1;
-    if (node.node === 'flag') valid(['boolean', 'threshold'].includes(feature(value)), 'flag');
-    else if (node.node === 'equals') valid(feature(value.feature) === 'category' && value.value < schema.features[value.feature].values.length, 'equals');
-    else if (['at_least', 'above'].includes(node.node)) { valid(feature(value.feature) === 'real', 'bound'); rational(value.bound, 'bound'); }
+    if (node.node === 'flag') valid(['boolean', 'threshold'].includes(typeAt(value)), 'flag');
+    else if (node.node === 'equals') valid(typeAt(value.feature) === 'category' && value.value < groups[value.feature].width, 'equals');
+    else if (['at_least', 'above'].includes(node.node)) {
+      rational(value.bound, 'bound');
+      const day = value.bound.denominator <= 1n << 32n && abs(value.bound.numerator) <= value.bound.denominator << 24n;
+      valid(typeAt(value.feature) === 'real' || (typeAt(value.feature) === 'day' && day), 'bound');
+    }
     else if (node.node === 'non_negative') own = checkForm(value, width);
     else if (node.node === 'clipped') { valid(value.form && within(value.scale, 1n, (1n << 32n) - 1n), 'scale'); own = checkForm(value.form, width); }
     else if (['all_of', 'any_of'].includes(node.node)) { valid(operands.length >= 2, 'operands'); own = operands.length - 1; }
@@ -249,8 +253,7 @@ function fraction(value) {
 }
 
 // A bound in the units of a row's coordinate: null if every row is at least it, Infinity if none is.
-function encodedBound({ numerator, denominator }, feature) {
-  const [lower, upper] = boundsOf(feature);
+function encodedBound({ numerator, denominator }, [lower, upper]) {
   const compare = (double) => { const [p, q] = fraction(double); return numerator * q - p * denominator; };
   if (compare(lower) < 0n) return -Infinity;
   if (compare(upper) > 0n) return Infinity;
@@ -259,9 +262,7 @@ function encodedBound({ numerator, denominator }, feature) {
 
 export function statisticSums({ nodes, predicates }, schema, rows, f) {
   const one = 1n << BigInt(f);
-  const starts = [];
-  let next = 0;
-  for (const feature of schema.features) { starts.push(next); next += feature.type === 'category' ? feature.values.length : 1; }
+  const groups = groupsOf(schema);
   const truth = (holds) => (holds ? one : 0n);
   const formOf = (form, x) => form.coordinates.reduce((sum, place, i) => sum + form.weights[i] * BigInt(x[place]), form.constant * ONE30);
   const evaluators = nodes.map((node) => {
@@ -269,11 +270,11 @@ export function statisticSums({ nodes, predicates }, schema, rows, f) {
     switch (node.node) {
       case 'constant': return () => truth(value);
       case 'label_is_positive': return ({ y }) => truth((y === 1) === value);
-      case 'flag': return ({ x }) => truth(x[starts[value]] > 0);
-      case 'equals': return ({ x }) => truth(x[starts[value.feature] + value.value] > 0);
+      case 'flag': return ({ x }) => truth(x[groups[value].start] > 0);
+      case 'equals': return ({ x }) => truth(x[groups[value.feature].start + value.value] > 0);
       case 'at_least': case 'above': {
-        const bound = encodedBound(value.bound, schema.features[value.feature]);
-        const at = starts[value.feature];
+        const { start: at, bounds } = groups[value.feature];
+        const bound = encodedBound(value.bound, bounds);
         return node.node === 'above' ? ({ x }) => truth(x[at] > bound) : ({ x }) => truth(x[at] >= bound);
       }
       case 'non_negative': return ({ x }) => truth(formOf(value, x) >= 0n);

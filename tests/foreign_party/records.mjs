@@ -1,5 +1,5 @@
 // A schema in canonical form, and a CSV file's rows as coordinates (docs/protocol.md, section 4). This party knows labels
-// of two classes, and real, boolean, threshold and category features without a prefix.
+// of two classes, and all types of features, but no prefix of a category's values.
 import fs from 'node:fs';
 import { NUL, need, sha256 } from './messages.mjs';
 
@@ -25,9 +25,37 @@ export function columnsDigest(schema) {
 }
 
 const real = (digits) => Buffer.from(digits, 'hex').readDoubleBE();
-export const widthOf = (feature) => (feature.type === 'category' ? feature.values.length : 1);
-export const boundsOf = (feature) => [real(feature.lower), real(feature.upper)];
-export const dimension = (schema) => schema.features.reduce((sum, each) => sum + widthOf(each), 0) + (schema.bias ? 1 : 0);
+const DATE = /^(\d{4})-(\d\d)-(\d\d)(?:[ Tt]([01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d{1,9})?)?)?$/;
+
+// The day of a text, at midnight of UTC, or null.
+function dayOf(text) {
+  const [year, month, day] = (DATE.exec(text) ?? []).slice(1, 4).map(Number);
+  if (!year) return null;
+  const date = new Date(0);
+  date.setUTCFullYear(year, month - 1, day);
+  return date.getUTCMonth() === month - 1 && date.getUTCDate() === day ? date : null;
+}
+const daysAfter = (since, date) => (date - dayOf(since)) / 86400e3;
+const PARTS = { year: (date, { first }) => date.getUTCFullYear() - dayOf(first).getUTCFullYear(), month: (date) => date.getUTCMonth(), weekday: (date) => (date.getUTCDay() + 6) % 7 };
+const widthOfPart = (part, { first, last }) => (part === 'month' ? 12 : part === 'weekday' ? 7 : dayOf(last).getUTCFullYear() - dayOf(first).getUTCFullYear() + 1);
+
+/** The groups of coordinates: type, place of the first one, how many, and bounds of what is a number. */
+export function groupsOf(schema) {
+  const groups = [];
+  let start = 0;
+  const add = (type, width, bounds) => { groups.push({ type, start, width, bounds }); start += width; };
+  for (const feature of schema.features) {
+    if (feature.type === 'category') add('category', feature.values.length);
+    else if (feature.type === 'real') add('real', 1, [real(feature.lower), real(feature.upper)]);
+    else if (feature.type === 'date') {
+      add('day', 1, [feature.first, feature.last].map((each) => daysAfter(feature.since, dayOf(each))));
+      feature.parts.forEach((part) => add('category', widthOfPart(part, feature)));
+    } else add(feature.type, 1);
+  }
+  return groups;
+}
+
+export const dimension = (schema) => groupsOf(schema).reduce((sum, each) => sum + each.width, 0) + (schema.bias ? 1 : 0);
 
 /** The coordinate of a real value, truncated toward zero to units of 2^-30. */
 export const encodeReal = (v, [lower, upper]) => Math.trunc((((v - lower) / (upper - lower)) * 2 - 1) * ONE);
@@ -69,7 +97,7 @@ function policy(feature, name, impute) {
 function reader(feature, form) {
   const places = (texts) => new Set(texts.map(form));
   if (feature.type === 'real') {
-    const bounds = boundsOf(feature);
+    const bounds = [real(feature.lower), real(feature.upper)];
     const impute = () => [encodeReal(real(feature.impute), bounds)];
     return (cell) => {
       const text = unblanked(cell);
@@ -106,6 +134,22 @@ function reader(feature, form) {
       const place = values.indexOf(form(cell));
       if (place >= 0) return indicators(place);
       return feature.unknown === 'zero' ? indicators(-1) : policy(feature, 'unknown', impute);
+    };
+  }
+  if (feature.type === 'date') {
+    const [first, last] = [dayOf(feature.first), dayOf(feature.last)];
+    const bounds = [first, last].map((each) => daysAfter(feature.since, each));
+    const encode = (date) => [encodeReal(daysAfter(feature.since, date), bounds), ...feature.parts.flatMap((part) => {
+      const place = PARTS[part](date, feature);
+      return Array.from({ length: widthOfPart(part, feature) }, (_, i) => (i === place ? ONE : 0));
+    })];
+    const impute = () => encode(dayOf(feature.impute));
+    return (cell) => {
+      if (form(cell) === '') return policy(feature, 'missing', impute);
+      const date = dayOf(form(cell));
+      if (date === null) return policy(feature, 'unreadable', impute);
+      if (date >= first && date <= last) return encode(date);
+      return feature.out_of_bounds === 'clip' ? encode(date < first ? first : last) : policy(feature, 'out_of_bounds', impute);
     };
   }
   throw new Error(`this party has no features of type ${feature.type}`);
