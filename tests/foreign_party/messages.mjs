@@ -127,14 +127,15 @@ export function openRoster(federation, signed, federationKey, seen) {
   const roster = open(federation, 'Roster', 'federation', signed, federationKey);
   need(roster.federation === federation, 'FEDERATION_MISMATCH', 'roster');
   need(roster.version >= 1n && roster.version >= seen, 'ROSTER_STALE', `version ${roster.version}, seen ${seen}`);
-  const [names, keys, sans] = [new Set(), new Set(), new Set()];
+  const [names, keys, sans, hashes] = [new Set(), new Set(), new Set(), new Set()];
   for (const member of roster.members) {
     const san = `rado://${federation}/${ROLES[member.role]}/${member.name}`;
     const coordinator = member.role === 2;
     const good = NAME.test(member.name) && member.role >= 1 && member.role <= 3 && member.certificate_san === san
       && member.signing_key.length === (coordinator ? 0 : 32) && [0, 32].includes(member.tls_key_hash.length)
-      && !names.has(member.name) && !sans.has(san) && (coordinator || !keys.has(member.signing_key.toString('hex')));
+      && !names.has(member.name) && !sans.has(san) && !hashes.has(member.tls_key_hash.toString('hex')) && (coordinator || !keys.has(member.signing_key.toString('hex')));
     need(good, 'MESSAGE_MALFORMED', `roster: member ${member.name}`);
+    if (member.tls_key_hash.length) hashes.add(member.tls_key_hash.toString('hex'));
     names.add(member.name); sans.add(san); keys.add(member.signing_key.toString('hex'));
   }
   need(roster.members.filter((member) => member.role === 2).length === 1, 'MESSAGE_MALFORMED', 'roster: one coordinator');

@@ -103,14 +103,15 @@ export class Party {
   }
 
   async watchWitnesses() {
-    for (;;) {
-      const before = this.witnesses.enough();
+    for (let [confirmed, looked] = [false, 0]; ; await pause(1)) {
+      confirmed &&= this.witnesses.enough();
+      if (confirmed && Date.now() - looked < 60e3) continue;
       await this.witnesses.look();
-      if (this.witnesses.enough() && !before) {
-        this.log('ledger confirmed', { members: [...this.witnesses.confirmed.keys()] });
-        this.pump();
-      }
-      await pause(this.witnesses.enough() ? 60 : 1);
+      looked = Date.now();
+      if (confirmed || !this.witnesses.enough()) continue;
+      confirmed = true;
+      this.log('ledger confirmed', { members: [...this.witnesses.confirmed.keys()] });
+      this.pump();
     }
   }
 
@@ -130,7 +131,7 @@ export class Party {
   // Begins every query that has news and is not at work.
   pump() {
     for (const [id, work] of this.works) {
-      if (this.busy.has(id) || (!this.witnesses.enough() && work.phase === ANSWERING)) continue;
+      if (this.busy.has(id) || !this.witnesses.enough()) continue;
       this.works.delete(id);
       this.busy.add(id);
       this.handle(id, work).catch((error) => this.log('work failed', { query: id, attempt: work.attempt, error: error.message }))
@@ -177,8 +178,8 @@ export class Party {
     const common = { query_id: queryId, attempt: number, party: this.name };
     try {
       const query = decode('Query', work.query.payload);
-      need(number <= query.max_attempts, 'QUERY_INVALID', 'more attempts than the query allows');
-      const plan = await this.withNewestRoster(() => this.check(query, learner, work));
+      need(number <= query.max_attempts, 'ATTEMPT_MISMATCH', 'more attempts than the query allows');
+      const plan = await this.withNewestRoster(() => this.check(query, learner));
       if (toAnswer) await this.accept(query, plan, attempt, common);
       if ((toAnswer && !query.features.includes('question')) || toPrepare) await this.prepare(attempt, common);
       if (toUpload) await this.upload(query, plan, attempt, common, work);
@@ -207,12 +208,11 @@ export class Party {
   }
 
   // Whether the query is valid and this party's policy allows it.
-  check(query, learner, work) {
+  check(query, learner) {
     const { policy } = this;
     need(query.learner === learner.name, 'SENDER_MISMATCH', query.learner);
     need(!this.roster.not_after_unix_s || now() <= this.roster.not_after_unix_s + GRACE, 'ROSTER_EXPIRED');
     const plan = checkQuery(query, learner, { federation: this.federation, now: now(), rosterVersion: this.roster.version, ownSchema: this.schemaBytes });
-    if (work.phase === UPLOADING) return plan;
     const key = policy.learners[learner.name];
     need(key && plain(key) === sha256(learner.signing_key).toString('hex'), 'POLICY_LEARNER');
     need(policy.designs.includes(query.kind), 'POLICY_DESIGN', query.kind);
@@ -224,7 +224,7 @@ export class Party {
     numbers.seedOf(query, this.name, this.signingKey);
     const asked = query.binding.seeds.map((each) => this.roster.members.find((member) => member.role === 1 && member.name === each.party)).filter(Boolean);
     this.checkCohortSize(query, asked);
-    need(BigInt(this.rows.length) <= query.max_rows, 'PLAN_INFEASIBLE', 'more rows than the query allows');
+    need(this.rows.length && BigInt(this.rows.length) <= query.max_rows, 'PLAN_INFEASIBLE', 'no rows, or more than the query allows');
     return plan;
   }
 
@@ -282,6 +282,8 @@ export class Party {
       return await this.coordinator.call(method, request, { seconds: 150 });
     } catch (error) {
       error.sent = true;
+      // Another answer of this party was there: a second copy of it may run.
+      if (error.code === 'ANSWER_CONFLICT') await this.witnesses.doubt();
       throw error;
     }
   }
@@ -295,12 +297,13 @@ export class Party {
   openCohort(query, cohort, common, own) {
     need(cohort.query_id.equals(common.query_id) && cohort.attempt === common.attempt, 'ATTEMPT_MISMATCH', 'cohort');
     const asked = new Set(query.binding.seeds.map((each) => each.party));
+    need(cohort.acceptances.length <= this.roster.members.length, 'MESSAGE_MALFORMED', 'more members than the roster has');
     const members = cohort.acceptances.map((signed) => {
       const member = this.member('party', decode('Acceptance', signed.payload).party);
       const acceptance = open(this.federation, 'Acceptance', 'party', signed, member.signing_key);
       need(acceptance.query_id.equals(common.query_id) && acceptance.attempt === common.attempt, 'ATTEMPT_MISMATCH', member.name);
       need(asked.has(member.name), 'PARTY_NOT_ASKED', member.name);
-      need(acceptance.mask_key.length === 32 && acceptance.roster_version >= 1n, 'MESSAGE_MALFORMED', member.name);
+      need(acceptance.rows >= 1n && acceptance.mask_key.length === 32 && acceptance.roster_version >= 1n, 'MESSAGE_MALFORMED', member.name);
       need(acceptance.roster_version <= this.roster.version, 'ROSTER_STALE', member.name);
       return { member, acceptance, signed };
     });

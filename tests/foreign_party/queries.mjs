@@ -176,7 +176,8 @@ export function checkQuery(query, learner, { federation, now, rosterVersion, own
   valid(within(query.nonce.length, 16, 64), 'nonce');
   rational(delta, 'delta');
   valid(delta.numerator > 0n && delta.numerator < delta.denominator, 'delta');
-  valid(query.honest_parties >= 1 && query.honest_parties <= query.cohort_min && query.cohort_min <= query.max_parties, 'cohort');
+  valid(query.honest_parties >= 1 && query.honest_parties <= query.cohort_min && query.cohort_min <= query.max_parties && query.max_parties <= 65536, 'cohort');
+  valid(query.max_rows >= 1n, 'max_rows');
   for (const name of ['answer', 'prepare', 'upload']) valid(within(query[`${name}_within_s`], 1, 604800), `${name}_within_s`);
   valid(within(query.max_attempts, 1, 100) && within(query.quorum_wait_s, 0, 604800), 'attempts');
   checkPurpose(query.purpose);
@@ -202,6 +203,7 @@ export function checkQuery(query, learner, { federation, now, rosterVersion, own
   need(query.epoch === undefined, 'EPOCH_EMPTY', query.epoch);
   need(schemaDigest(ownSchema).equals(query.schema_digest), 'SCHEMA_MISMATCH');
   const plan = KINDS[query.kind](query, schema, encoding.fraction_bits);
+  valid(plan.count <= 1 << 28, 'values');
   const half = 1n << BigInt(encoding.value_bits - 1);
   const carries = encoding.value_bits > encoding.slot_bits || 1n << BigInt(encoding.slot_bits - encoding.value_bits) < BigInt(query.max_parties);
   need(!carries && plan.largest < half && query.max_rows < half, 'ENCODING_OVERFLOW');

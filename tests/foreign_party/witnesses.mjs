@@ -39,7 +39,7 @@ export class Witnesses {
     const { party: subject } = decode('Challenge', signedChallenge.payload);
     const challenge = open(federation, 'Challenge', 'party', signedChallenge, this.party.member('party', subject).signing_key);
     const age = Date.now() / 1000 - Number(challenge.signed_at_unix_s);
-    if (challenge.federation !== federation || challenge.nonce.length !== 32 || Math.abs(age) > 600 + 300) return;
+    if (challenge.federation !== federation || challenge.nonce.length !== 32 || Math.abs(age) > 300 + 300) return;
     const all = this.seen.lines.map((line) => JSON.parse(line)).filter((each) => each.party === subject)
       .map((each) => ({ entries: BigInt(each.entries), signed: decode('Signed', Buffer.from(each.signed, 'base64')) }))
       .sort((a, b) => (a.entries > b.entries ? -1 : 1));
@@ -67,7 +67,8 @@ export class Witnesses {
     const now = Date.now() / 1000;
     const due = this.enough() ? DAY : 3600;
     if (!this.nonce || now - this.askedAt > due) await this.ask();
-    const { witnesses } = await this.party.coordinator.call('FetchWitnesses', { nonce: this.nonce });
+    const { witnesses, newest } = await this.party.coordinator.call('FetchWitnesses', { nonce: this.nonce });
+    if (newest) this.#checkOwn(newest, 'the coordinator');
     let wanted = null;
     for (const signed of witnesses) {
       try {
@@ -84,17 +85,34 @@ export class Witnesses {
     }
   }
 
+  // Whether the ledger has the head of what this party signed. What it did not sign says nothing, whoever shows it.
+  #checkOwn(signed, who) {
+    for (const kind of ['Acceptance', 'Receipt']) {
+      try {
+        const { ledger_head: head } = open(this.party.federation, kind, 'party', signed, this.party.rawKey);
+        if (head && !this.party.ledger.has(head)) throw new Error(`the ledger was set back: ${who} shows a statement at ${head.entries} entries`);
+        return true;
+      } catch (error) {
+        if (!(error instanceof Refused)) throw error;
+      }
+    }
+    return false;
+  }
+
+  /** Counts no earlier answer any more, and asks again. */
+  async doubt() {
+    this.confirmed.clear();
+    await this.ask();
+  }
+
   // Counts one answer. Returns the name of an acceptance that this party does not know and has to ask for.
   #count(signed, now) {
-    const { federation, name, ledger } = this.party;
+    const { federation, name } = this.party;
     const member = this.party.member('party', decode('Witness', signed.payload).party);
     const witness = open(federation, 'Witness', 'party', signed, member.signing_key);
     if (!this.party.accepts(member) || witness.subject !== name || !witness.nonce.equals(this.nonce)) return null;
     if (witness.newest) {
-      const acceptance = open(federation, 'Acceptance', 'party', witness.newest, this.party.rawKey);
-      if (acceptance.ledger_head && !ledger.has(acceptance.ledger_head)) {
-        throw new Error(`the ledger was set back: ${member.name} shows an acceptance at ${acceptance.ledger_head.entries} entries`);
-      }
+      if (!this.#checkOwn(witness.newest, member.name)) return null;
       const shown = this.shown.get(member.name) ?? new Set();
       this.shown.set(member.name, shown.add(nameOf(witness.newest)));
     }
@@ -106,7 +124,8 @@ export class Witnesses {
   }
 
   enough() {
-    const recent = [...this.confirmed.values()].filter((at) => Date.now() / 1000 - at < 2 * DAY);
+    const accepted = (name) => this.party.roster.members.some((each) => each.role === 1 && each.name === name && this.party.accepts(each));
+    const recent = [...this.confirmed].filter(([name, at]) => accepted(name) && Date.now() / 1000 - at < 2 * DAY);
     return recent.length >= this.party.policy.required_witnesses;
   }
 }
