@@ -50,8 +50,8 @@ def party(
 ) -> Result:
     """Play the coordinator, a learner and all other parties against one party, good and bad ones.
 
-    The party joins by its request. DIRECTORY/for-the-member has its admission, its rows and schema, its limits, and whom
-    it accepts. Then start it. Exit code 1: something fails; the report names sections of docs/protocol.md.
+    The party joins by its request. DIRECTORY/for-the-member has its admission, rows, schema, limits, and whom it
+    accepts. Then start it. Exit code 1: something fails; the report names sections of docs/protocol.md.
     """
     from radofed.conformance.kit import prepare
     from radofed.conformance.party import Times, try_party
@@ -84,7 +84,8 @@ def learner(
 ) -> Result:
     """Play the coordinator and the parties against one learner: run its program, once for each good or bad total.
 
-    The learner joins by its request. DIRECTORY/for-the-member has its admission, a schema, and whom it accepts. Exit code 1: something fails; the report names sections of docs/protocol.md.
+    The learner joins by its request. DIRECTORY/for-the-member has its admission, a schema, and whom it accepts.
+    Exit code 1: something fails; the report names sections of docs/protocol.md.
     """
     from radofed.conformance.kit import prepare
     from radofed.conformance.learner import try_learner

@@ -23,6 +23,7 @@ from radofed.conformance.total import BadTotal, MadeTotal, Shown, bad_totals
 from wire.envelopes import Envelope, SigningKey
 from wire.errors import Code, WireError
 from wire.query import OWN_FEATURES, Features, OpenedQuery, check_known, open_query, open_retry
+from wire.roster import Roster
 from wire.status import Phase
 
 _HOUR_S = 3600
@@ -38,6 +39,8 @@ class Case:
     """What the first member's acceptance states otherwise."""
     phases: Sequence[Phase] = (Phase.COMPLETE,)
     """That are shown, one after another."""
+    roster: Roster | None = None
+    """That is served, if it is not the kit's first one."""
     opened: OpenedQuery | None = None
     made: MadeTotal | None = None
     shown: Shown | None = None
@@ -61,7 +64,7 @@ class Case:
     def submit(self, request: learner_service_pb2.SubmitQueryRequest) -> learner_service_pb2.SubmitQueryResponse:
         """Take the query, checked as coordinator and parties check it."""
         envelope = Envelope.from_proto(request.query)
-        self.opened = open_query(envelope, self.kit.roster, now_unix_s=time.time())
+        self.opened = open_query(envelope, self.roster or self.kit.roster, now_unix_s=time.time())
         check_known(self.opened.query.features)
         query = self.opened.query
         if query.federation != self.kit.roster.federation or query.learner != self.kit.request.name:
@@ -159,6 +162,8 @@ class LearnerTrial:
             return Ran(None, None, f"it did not end within {self.patience_s:g} s")
         except OSError as error:
             raise UnmetError("8", f"the command cannot be run: {error}") from error
+        if self.stage.fault is not None:
+            raise self.stage.fault
         if case.opened is not None:
             self.queries.append(case.opened)
         return Ran(done.returncode, _values(done.stdout), _last_line(done.stderr))
@@ -182,10 +187,13 @@ class LearnerTrial:
             return self.findings.add(section, what, passed=False, detail=str(error))
         return self.findings.add(section, what, passed=True)
 
-    def refuses(self, section: str, what: str, case: Case) -> None:
-        """Whether the program ends without values."""
+    def refuses(self, section: str, what: str, case: Case, after: str) -> None:
+        """Whether the program ends without values, once it has made the call `after`."""
+        before = len(self.stage.calls(after))
         ran = self.run(case, what)
-        if ran.code is None:
+        if len(self.stage.calls(after)) == before:
+            self.findings.add(section, what, passed=False, detail=_why(f"it made no call {after}", self.stage, ran))
+        elif ran.code is None:
             self.findings.add(section, what, passed=False, detail=ran.said)
         elif ran.values is not None or ran.code == 0:
             self.findings.add(
@@ -214,7 +222,7 @@ def try_learner(
         for bad in bad_totals():
             _refuses_total(trial, bad)
         failed = Case(kit, phases=(Phase.ANSWERING, Phase.FAILED))
-        trial.refuses("8.1", "a query that failed gives no values", failed)
+        trial.refuses("8.1", "a query that failed gives no values", failed, "WatchQuery")
         _lost(trial)
         _rosters(trial)
     return findings
@@ -222,7 +230,8 @@ def try_learner(
 
 def _refuses_total(trial: LearnerTrial, bad: BadTotal) -> None:
     case = Case(trial.kit, bad.show, bad.fields)
-    trial.refuses(bad.section, f"it opens no total with {bad.what}", case)
+    after = "FetchTotalChunk" if bad.section == "8.3" else "FetchTotal"
+    trial.refuses(bad.section, f"it opens no total with {bad.what}", case, after)
 
 
 def _queries_differ(trial: LearnerTrial) -> None:
@@ -260,13 +269,22 @@ def _rosters(trial: LearnerTrial) -> None:
     }
     for what, envelope in served.items():
         stage.roster = envelope
-        case = Case(kit)
-        trial.refuses("3", f"it asks nothing with {what}", case)
-        if case.opened is not None:
-            trial.findings.add("3", f"no query is sent with {what}", passed=False, detail="one came")
-    stage.roster = kit.envelope
-    case = Case(kit)
-    trial.refuses("3", "it asks nothing with an older roster than it has seen", case)
+        _asks_nothing(trial, what, Case(kit))
+    # Its version is above that of the kit's roster, which was only shown so far.
+    renewed = replace(kit.roster, version=kit.roster.version + 2)
+    stage.roster = renewed.sign(kit.federation_key)
+    if trial.opens("3", "it takes a newer roster that the federation signed", Case(kit, roster=renewed)):
+        stage.roster = kit.envelope
+        _asks_nothing(trial, "an older roster than it has seen", Case(kit))
+
+
+def _asks_nothing(trial: LearnerTrial, what: str, case: Case) -> None:
+    ran = trial.run(case, what)
+    sent = case.opened is not None
+    ended = ran.code not in (0, None) and ran.values is None and not sent
+    trial.findings.add(
+        "3", f"it asks nothing with {what}", ended, "a query came" if sent else "" if ended else ran.said
+    )
 
 
 def _stated(kit: Kit, name: str) -> Envelope:

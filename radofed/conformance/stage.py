@@ -59,6 +59,8 @@ class Stage:
         """What calls of a learner return, by method."""
         self.refused = ""
         """The last call of a learner that was refused, and why."""
+        self.fault: Exception | None = None
+        """Of the kit itself, in answering a call."""
         self._calls: list[Call] = []
         self._changed = threading.Condition()
         self._work: dict[bytes, tuple[int, party_service_pb2.Work]] = {}
@@ -282,6 +284,10 @@ class _Learners(learner_service_pb2_grpc.LearnerServiceServicer):
             return await asyncio.to_thread(handler, request)
         except WireError as error:
             self._stage.refused = f"{method} with {error.public_sentence}"
+            raise
+        except Exception as error:
+            # Of the kit: the one under test is not to blame.
+            self._stage.fault = error
             raise
 
 

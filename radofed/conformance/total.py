@@ -265,7 +265,7 @@ def _of_ciphertexts() -> list[BadTotal]:
         BadTotal("8.3", "a product without one member's upload", without_one),
         BadTotal("8.3", "a product with one member's upload twice", with_one_twice),
         BadTotal("8.3", "a ciphertext that is 0", changed(0, lambda *_: 0)),
-        BadTotal("8.3", "a ciphertext beyond n^2", changed(0, lambda made, c: c + made.opened.public_key.n_squared)),
+        BadTotal("8.3", "a ciphertext beyond n^2", changed(0, lambda made, _: made.opened.public_key.n_squared + 1)),
         BadTotal("8.3", "a chunk with another hash than its content", hashed),
         BadTotal("8.3", "a chunk that is too short", short),
     ]

@@ -55,9 +55,10 @@ def _with_labels_swapped() -> None:
 
     real = encoding._labelled
 
-    def swapped(*arguments, **named):
-        labels, tally = real(*arguments, **named)
-        return -labels, tally
+    def swapped(schema, label, cells, usable, *more):
+        labels, tally = real(schema, label, cells, usable, *more)
+        labels[usable] *= -1
+        return labels, tally
 
     encoding._labelled = swapped
 

@@ -51,4 +51,4 @@ def test_what_is_broken_is_found_in_its_section(joining, name):
     assert not data["conforms"]
     section, words = FOUND[name]
     failed = outcomes(data, "failed")
-    assert any(where == section and words in detail for where, _, detail in failed), failed
+    assert any(where == section and words in detail for where, _, detail in failed), "\n".join(map(str, failed))
