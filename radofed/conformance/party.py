@@ -1,0 +1,61 @@
+"""The kit's run against one party: everything that is tried, in order."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dpcore.paillier.public import MINIMUM_BITS
+from dpcore.paillier.secret import SecretKey
+from dpcore.randomness.sources import SystemRandom
+from learner.decryption import LearnerKey
+from radofed.conformance import party_bad, party_good
+from radofed.conformance.findings import Finding, Findings
+from radofed.conformance.kit import Kit
+from radofed.conformance.party_good import Trial
+from radofed.conformance.play import Asking
+from radofed.conformance.stage import Stage
+
+CASES: tuple[Callable[[Trial], None], ...] = (
+    party_good.kinds,
+    party_good.repeats,
+    party_good.tries_again,
+    party_good.questions,
+    party_good.optional_features,
+    party_good.witnesses,
+    party_bad.refuses_queries,
+    party_bad.keeps_silent,
+    party_bad.keeps_to_its_policy,
+    party_bad.refuses_attempts,
+    party_bad.refuses_cohorts,
+    party_bad.keeps_its_budget,
+    party_bad.refuses_rosters,
+)
+"""The last ones use up the budget, and end with the party's roster newer than the kit's."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """How long the kit waits, in seconds."""
+
+    start_s: float = 600.0
+    """For the party to connect."""
+    patience_s: float = 30.0
+    """For what must happen."""
+    quiet_s: float = 3.0
+    """For what must not happen: a party that is slower than this may do it unseen."""
+
+
+def try_party(kit: Kit, times: Times, on_each: Callable[[Finding], None] = lambda _: None) -> Findings:
+    """Serve until everything is tried. Raises ConfigurationError if the address cannot be listened on."""
+    findings = Findings(on_each)
+    key = LearnerKey(SecretKey.generate(SystemRandom(), bits=MINIMUM_BITS), int(time.time()))
+    with Stage(kit) as stage:
+        trial = Trial(kit, stage, Asking(kit, key), findings, times.patience_s, times.quiet_s)
+        if not party_good.starts(trial, times.start_s):
+            return findings
+        for case in CASES:
+            case(trial)
+            if not trial.kinds:
+                findings.add("6", "it computes a kind of query", passed=False, detail="nothing further can be tried")
+                break
+    return findings
