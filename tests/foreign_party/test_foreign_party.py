@@ -13,7 +13,8 @@ from dpcore.records.schema import Schema
 from learner.release import Release
 from parties.data.dataset import load
 from radofed.node_config import PolicyChoices
-from tests.federation.processes import ProcessFederation, rado
+from tests.conformance.joined import digits_of, outcomes
+from tests.federation.processes import ProcessFederation, free_port, rado
 from tests.waiting import HANG_S, wait_until
 
 HERE = Path(__file__).parent
@@ -121,19 +122,47 @@ def table(rows: int, seed: int) -> str:
     return "age,smoker,ward,stayed\n" + "".join(",".join(cells) + "\n" for cells in zip(*columns, strict=True))
 
 
+def write_config(directory: Path, learners: dict, members: list[str], names: dict, **policy) -> None:
+    """Writes the foreign party's own configuration beside what joining left there."""
+    files = {
+        "federation_key": "federation.pub",
+        "signing_key": "signing.key",
+        "tls": {"ca": "ca.pem", "certificate": "certificate.pem", "key": "tls.key"},
+        "schema": "schema.json",
+        "state": "state-node",
+    }
+    allowed = {
+        "learners": learners,
+        "accepted_members": members,
+        "designs": ["statistic", "moments", "gradient"],
+        "epsilon": 100_000,
+        "delta": 1e-4,
+    }
+    (directory / "party.json").write_text(json.dumps(files | names | {"policy": allowed | policy}))
+
+
+def joining(*arguments: str, where: Path, code: int = 0) -> str:
+    """`node join.mjs ARGUMENTS`. Returns what it prints."""
+    command = [NODE, str(HERE / "join.mjs"), *arguments]
+    done = subprocess.run(command, cwd=where, timeout=HANG_S, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    return done.stdout.strip() + done.stderr
+
+
+def serve(directory: Path, log: Path) -> subprocess.Popen:
+    """`node party.mjs DIRECTORY`."""
+    with log.open("ab") as file:
+        command = [NODE, str(HERE / "party.mjs"), str(directory)]
+        return subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True)
+
+
 class NodeFederation(ProcessFederation):
     """Whose party `node` is the foreign one."""
 
     def start(self, name: str) -> None:
         if name != "node":
             return super().start(name)
-        with (self.root / "node.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(
-                [NODE, str(HERE / "party.mjs"), str(self.directory(name))],
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        self.processes[name] = serve(self.directory(name), self.root / "node.log")
         return None
 
     def configure(self, **policy) -> None:
@@ -141,26 +170,9 @@ class NodeFederation(ProcessFederation):
         directory = self.directory("node")
         (directory / "schema.json").write_text(json.dumps(CANONICAL, sort_keys=True, separators=(",", ":")))
         fingerprints = {m.name: m.fingerprint for m in self.made.members}
-        config = {
-            "federation": "test",
-            "name": "node",
-            "coordinator": self.address,
-            "federation_key": "federation.pub",
-            "signing_key": "signing.key",
-            "tls": {"ca": "ca.pem", "certificate": "certificate.pem", "key": "tls.key"},
-            "schema": "schema.json",
-            "data": "data.csv",
-            "state": "state-node",
-            "policy": {
-                "learners": {self.learner.name: fingerprints[self.learner.name]},
-                "accepted_members": [fingerprints["a"], fingerprints["b"]],
-                "designs": ["statistic", "moments", "gradient"],
-                "epsilon": 100_000,
-                "delta": 1e-4,
-            }
-            | policy,
-        }
-        (directory / "party.json").write_text(json.dumps(config))
+        members = [fingerprints["a"], fingerprints["b"]]
+        names = {"federation": "test", "name": "node", "coordinator": self.address, "data": "data.csv"}
+        write_config(directory, {self.learner.name: fingerprints[self.learner.name]}, members, names, **policy)
 
     def ask(self, *arguments: str, code: int = 0) -> dict:
         where = ("--config", str(self.learner.config), "--schema", str(self.root / "schema.toml"))
@@ -293,13 +305,7 @@ def test_an_older_copy_of_its_ledger_stops_it(federation):
 
 
 def test_it_joins_by_a_request_of_its_own(tmp_path):
-    def party(*arguments: str, code: int = 0) -> str:
-        command = [NODE, str(HERE / "join.mjs"), *arguments]
-        done = subprocess.run(command, cwd=tmp_path, timeout=HANG_S, capture_output=True, text=True, check=False)
-        assert done.returncode == code, done.stderr
-        return done.stdout.strip() + done.stderr
-
-    digits = party("request", "north", "clinics", "north", "1200")
+    digits = joining("request", "north", "clinics", "north", "1200", where=tmp_path)
     operator, hub = str(tmp_path / "operator"), str(tmp_path / "hub")
     federation = rado("provision", "create", operator, "--federation", "clinics")["data"]["federation_fingerprint"]
     names = ("--federation", "clinics", "--role", "coordinator", "--name", "hub", "--address", "localhost:7443")
@@ -309,6 +315,41 @@ def test_it_joins_by_a_request_of_its_own(tmp_path):
     rado("provision", "sign", operator, *requests, *compared)
     answer = str(tmp_path / "operator/admissions/north.admission")
     wrong = federation[:-1] + ("1" if federation[-1] == "0" else "0")
-    assert "digits" in party("install", "north", answer, wrong, code=1)
+    assert "digits" in joining("install", "north", answer, wrong, where=tmp_path, code=1)
     assert not (tmp_path / "north/certificate.pem").exists()
-    assert "coordinator localhost:7443" in party("install", "north", answer, federation)
+    assert "coordinator localhost:7443" in joining("install", "north", answer, federation, where=tmp_path)
+
+
+def test_it_passes_the_kit(tmp_path):
+    digits = joining("request", "foreign", "trial", "foreign", "0", where=tmp_path)
+    assert len(digits.split()) == 6
+    address = f"127.0.0.1:{free_port()}"
+    words = (
+        "conformance",
+        "party",
+        str(tmp_path / "kit"),
+        str(tmp_path / "foreign/foreign.request"),
+        "--listen",
+        address,
+    )
+    given = Path(rado(*words, "--only-prepare")["data"]["directory"])
+    federation = digits_of(tmp_path / "kit/operator/federation.pub")
+    joining("install", "foreign", str(given / "foreign.admission"), federation, where=tmp_path)
+    home, members = tmp_path / "foreign", json.loads((given / "members.json").read_text())
+    for file in ("rows.csv", "schema.json"):
+        shutil.copy(given / file, home)
+    learner, limits = members["accepted_learner"], members["limits"]
+    names = {"federation": members["federation"], "name": "foreign", "coordinator": address, "data": "rows.csv"}
+    parties = [each["key_id"] for each in members["accepted_parties"]]
+    budget = {"epsilon": float(limits["epsilon"]), "delta": float(limits["delta"])}
+    write_config(home, {learner["name"]: learner["key_id"]}, parties, names, **budget)
+    process = serve(home, tmp_path / "foreign.log")
+    try:
+        data = rado(*words, "--wait-s", "300", "--quiet-s", "1.5")["data"]
+    finally:
+        process.kill()
+        process.wait(HANG_S)
+    assert data["conforms"], outcomes(data, "failed")
+    assert data["passed"] >= 80
+    # Two features that it does not state.
+    assert [section for section, _, _ in outcomes(data, "skipped")] == ["6", "6"]
