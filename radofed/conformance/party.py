@@ -29,8 +29,9 @@ CASES: tuple[Callable[[Trial], None], ...] = (
     party_bad.refuses_cohorts,
     party_bad.keeps_its_budget,
     party_bad.refuses_rosters,
+    party_bad.stops_at_a_conflict,
 )
-"""The last ones use up the budget, and end with the party's roster newer than the kit's."""
+"""The last ones use up the budget, leave the party a roster newer than the kit's, and may stop it."""
 
 
 @dataclass(frozen=True)

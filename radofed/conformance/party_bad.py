@@ -255,6 +255,25 @@ def keeps_its_budget(trial: Trial) -> None:
     again.end()
 
 
+def stops_at_a_conflict(trial: Trial) -> None:
+    """A coordinator that has another answer of this party: two copies of it may run."""
+    stage, what = trial.stage, "after ANSWER_CONFLICT for its only answer it asks its witnesses again"
+    asked = len(stage.calls("AskWitnesses"))
+    if not asked:
+        trial.findings.add("7.2", what, passed=None, detail="it has no witnesses: it keeps no chain")
+        return
+    stage.has_another_answer = True
+    play = trial.play(trial.plan())
+    with trial.case("7.2", what):
+        play.show(Phase.ANSWERING, PartyState.SILENT)
+        if play.answer() is None:
+            raise UnmetError("7.2", "no answer came")
+        if not stage.wait(lambda: len(stage.calls("AskWitnesses")) > asked, trial.patience_s):
+            raise UnmetError("7.2", "it does not")
+    stage.has_another_answer = False
+    play.end()
+
+
 def _with_little_noise(message: query_pb2.Query) -> None:
     kind = getattr(message, message.WhichOneof("kind") or "")
     if isinstance(kind, query_pb2.StatisticQuery) and kind.WhichOneof("noise") == "laplace":

@@ -55,6 +55,8 @@ class Stage:
         """What FetchFeatures returns of the parties."""
         self.takes_receipts = True
         """Whether a receipt that comes with a chunk is taken."""
+        self.has_another_answer = False
+        """Whether answers get ANSWER_CONFLICT, as if another copy of the party had answered."""
         self.answers: dict[str, Callable[[Any], Any]] = {}
         """What calls of a learner return, by method."""
         self.refused = ""
@@ -240,6 +242,8 @@ class _Parties(party_service_pb2_grpc.PartyServiceServicer):
         self, request: party_service_pb2.SubmitAnswerRequest, context: Any
     ) -> party_service_pb2.SubmitAnswerResponse:
         self._stage.note("SubmitAnswer", request)
+        if self._stage.has_another_answer:
+            raise WireError(Code.ANSWER_CONFLICT)
         return party_service_pb2.SubmitAnswerResponse()
 
     async def SubmitReady(
