@@ -126,7 +126,9 @@ const ROLES = ['', 'party', 'coordinator', 'learner'];
 export function openRoster(federation, signed, federationKey, seen) {
   const roster = open(federation, 'Roster', 'federation', signed, federationKey);
   need(roster.federation === federation, 'FEDERATION_MISMATCH', 'roster');
-  need(roster.version >= 1n && roster.version >= seen, 'ROSTER_STALE', `version ${roster.version}, seen ${seen}`);
+  const { version, issued_at_unix_s: issued, not_after_unix_s: end } = roster;
+  need(version >= 1n && version < 1n << 63n && (!end || end > issued), 'MESSAGE_MALFORMED', 'roster: version or time');
+  need(roster.version >= seen, 'ROSTER_STALE', `version ${roster.version}, seen ${seen}`);
   const [names, keys, sans, hashes] = [new Set(), new Set(), new Set(), new Set()];
   for (const member of roster.members) {
     const san = `rado://${federation}/${ROLES[member.role]}/${member.name}`;
