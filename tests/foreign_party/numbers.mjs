@@ -21,6 +21,9 @@ export function isqrt(number) {
   }
 }
 
+/** The least integer whose square is at least this fraction of positive integers. */
+export const ceilRoot = (top, bottom) => isqrt((top + bottom - 1n) / bottom - 1n) + 1n;
+
 export function power(base, exponent, modulus) {
   const table = [1n, base % modulus];
   for (let i = 2; i < 16; i++) table.push((table[i - 1] * base) % modulus);
@@ -43,12 +46,19 @@ export function jacobi(a, n) {
 }
 
 // Random bytes of the system, fetched many at a time; none is used twice.
-let [pool, used] = [Buffer.alloc(0), 0];
+let [pool, used, stream] = [Buffer.alloc(0), 0, null];
 function randomBytes(count) {
+  if (stream) return stream.update(Buffer.alloc(count));
   if (used + count > pool.length) [pool, used] = [crypto.randomBytes(Math.max(65536, count)), 0];
   const found = Buffer.from(pool.subarray(used, used + count));
   pool.fill(0, used, used += count);
   return found;
+}
+
+/** Does something whose random numbers follow from a key of 32 bytes. */
+export function drawnFrom(key, work) {
+  stream = crypto.createCipheriv('aes-256-ctr', key, Buffer.alloc(16));
+  try { return work(); } finally { stream = null; }
 }
 
 /** A uniform integer of [0, bound). */
@@ -107,6 +117,30 @@ export function agree(privateKey, rawPublic, code = 'MESSAGE_MALFORMED') {
   }
   need(shared.some((byte) => byte), code, 'an X25519 key of low order');
   return shared;
+}
+
+/** The members in the order of a mask graph's circle. */
+export const circleOf = (names, digest) => names.map((name) => [sha256('rado.v1/mask-order', NUL, digest, named(name)), name])
+  .sort(([a], [b]) => Buffer.compare(a, b)).map(([, name]) => name);
+
+/** With whom a member shares masks: with all others, or with k / 2 on each side of the circle. */
+export function peersOf(name, names, digest, k) {
+  const others = names.filter((each) => each !== name);
+  if (k === 0 || k >= others.length) return others;
+  const circle = circleOf(names, digest);
+  const places = Array.from({ length: k / 2 }, (_, i) => [i + 1, -i - 1]).flat();
+  return places.map((each) => circle.at((circle.indexOf(name) + each) % circle.length));
+}
+
+/** Whether those of a circle who may collude can divide the masks of the rest (section 7, step 4). */
+export function masksTooFew(names, accepted, digest, k, colluding) {
+  if (k === 0 || k >= names.length - 1) return false;
+  const [circle, half] = [circleOf(names, digest), k / 2];
+  const after = (place) => Array.from({ length: half }, (_, i) => circle[(place + i + 1) % circle.length]).filter((each) => accepted.has(each)).length;
+  const places = circle.map((each, place) => place).filter((place) => accepted.has(circle[place]));
+  const counts = new Map(places.map((place) => [place, after(place)]));
+  const apart = (u, v) => (v - u + circle.length) % circle.length > half && (u - v + circle.length) % circle.length > half;
+  return places.some((u) => places.some((v) => apart(u, v) && counts.get(u) + counts.get(v) <= colluding));
 }
 
 /** Mask of every slot, and of the tag: `peers` are [name, raw mask key] of the others of the cohort. */

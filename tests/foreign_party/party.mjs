@@ -4,9 +4,9 @@ import fs from 'node:fs';
 import path from 'node:path';
 import { setImmediate as breathe } from 'node:timers/promises';
 import { Coordinator, pause } from './coordinator.mjs';
-import { NUL, Refused, decode, encode, fingerprint, memberOf, need, open, openRoster, rawOf, sha256, sign, verify } from './messages.mjs';
+import { NUL, Refused, decode, encode, fingerprint, memberOf, need, open, openRoster, rawOf, sha256, sign, u32, verify } from './messages.mjs';
 import * as numbers from './numbers.mjs';
-import { FEATURES, budgetOf, chargeOf, checkQuery, sumsOf } from './queries.mjs';
+import { FEATURES, budgetOf, chargeOf, checkQuery, honestOf, sample, shareOf, sumsOf, topUpOf } from './queries.mjs';
 import { columnsDigest, readRows, readSchema, schemaDigest } from './records.mjs';
 import { Ledger, lock, store } from './state.mjs';
 import { Witnesses } from './witnesses.mjs';
@@ -37,6 +37,7 @@ export class Party {
     this.schemaBytes = fs.readFileSync(this.path(config.schema));
     this.schema = readSchema(this.schemaBytes);
     this.rows = readRows(this.path(config.data), this.schema);
+    this.features = config.features ?? FEATURES;
     this.works = new Map();
     this.newest = new Map();
     this.rosterPause = 1000;
@@ -69,7 +70,7 @@ export class Party {
     if (fs.existsSync(this.rosterFile)) this.takeRoster(decode('Signed', fs.readFileSync(this.rosterFile)));
     await this.fetchRoster();
     const digests = { schemas: [schemaDigest(this.schemaBytes)], columns: [columnsDigest(this.schema)] };
-    const features = { federation: this.federation, party: this.name, features: FEATURES, version: '0.3.0 (JavaScript)', signed_at_unix_s: now(), ...digests };
+    const features = { federation: this.federation, party: this.name, features: this.features, version: '0.3.0 (JavaScript)', signed_at_unix_s: now(), ...digests };
     await this.coordinator.call('SubmitFeatures', { features: this.signed('Features', features) });
     this.log('started', { rows: this.rows.length, schema: digests.schemas[0].toString('hex'), fingerprint: fingerprint(sha256(this.rawKey)), entries: `${this.ledger.head.entries}` });
     await Promise.all([this.watchWitnesses(), this.watchWork()]);
@@ -212,7 +213,7 @@ export class Party {
     const { policy } = this;
     need(query.learner === learner.name, 'SENDER_MISMATCH', query.learner);
     need(!this.roster.not_after_unix_s || now() <= this.roster.not_after_unix_s + GRACE, 'ROSTER_EXPIRED');
-    const plan = checkQuery(query, learner, { federation: this.federation, now: now(), rosterVersion: this.roster.version, ownSchema: this.schemaBytes });
+    const plan = checkQuery(query, learner, { federation: this.federation, now: now(), rosterVersion: this.roster.version, ownSchema: this.schemaBytes, features: this.features });
     const key = policy.learners[learner.name];
     need(key && plain(key) === sha256(learner.signing_key).toString('hex'), 'POLICY_LEARNER');
     need(policy.designs.includes(query.kind), 'POLICY_DESIGN', query.kind);
@@ -223,7 +224,9 @@ export class Party {
     need(limits, 'POLICY_LIMITS');
     numbers.seedOf(query, this.name, this.signingKey);
     const asked = query.binding.seeds.map((each) => this.roster.members.find((member) => member.role === 1 && member.name === each.party)).filter(Boolean);
-    this.checkCohortSize(query, asked);
+    const accepted = this.checkCohortSize(query, asked).size;
+    const [most, k] = [Math.min(asked.length, query.max_parties), query.mask_neighbours];
+    need(k === 0 || k >= most - 1 || k > Math.min(accepted, most) - honestOf(query, most), 'MASKS_TOO_FEW');
     need(this.rows.length && BigInt(this.rows.length) <= query.max_rows, 'PLAN_INFEASIBLE', 'no rows, or more than the query allows');
     return plan;
   }
@@ -232,7 +235,11 @@ export class Party {
   checkCohortSize(query, members) {
     const { smallest_cohort: smallest, assumed_colluders: c } = this.policy;
     const least = Math.max(c + 2, query.honest_parties + c, smallest);
-    need(query.cohort_min >= least && members.filter((each) => this.accepts(each)).length >= least, 'POLICY_COHORT');
+    const accepted = members.filter((each) => this.accepts(each));
+    need(query.cohort_min >= least && accepted.length >= least, 'POLICY_COHORT');
+    const strangers = members.length - accepted.length;
+    need(!query.noise_of_cohort || strangers + c <= query.cohort_min - query.honest_parties, 'POLICY_COHORT', 'more may collude than the noise allows for');
+    return new Set(accepted.map((each) => each.name));
   }
 
   // Computes, reserves and answers. What is computed is on disk before the ledger and the answer speak of it, so that a
@@ -264,8 +271,8 @@ export class Party {
 
   // The values with this party's share of the noise, and what will hide them.
   async compute(query, plan) {
-    const share = () => (plan.epsilon ? numbers.laplaceShare(query.statistic.laplace.scale, BigInt(query.honest_parties)) : numbers.discreteGaussian(plan.sigma));
-    const values = sumsOf(query, plan.schema, this.rows, this.secret).map((each) => `${each + share()}`);
+    const share = shareOf(query, plan);
+    const values = sumsOf(query, plan.schema, this.rows, this.secret).map((each) => `${each + sample(share)}`);
     const count = numbers.slotsOf(values, this.rows.length, query.encoding, plan.n).length + 1; // one more for the tag
     const hiding = [];
     for (let i = 0; i < count; i++) {
@@ -313,7 +320,10 @@ export class Party {
     need(encode('Signed', mine.signed).toString('base64') === own, 'ANSWER_CONFLICT', 'not this party\'s acceptance');
     need(members.length >= query.cohort_min && members.length <= query.max_parties, 'COHORT_TOO_SMALL');
     need(members.reduce((sum, each) => sum + each.acceptance.rows, 0n) <= query.max_rows, 'PLAN_INFEASIBLE', 'rows of the cohort');
-    this.checkCohortSize(query, members.map((each) => each.member));
+    const accepted = this.checkCohortSize(query, members.map((each) => each.member));
+    const colluding = accepted.size - honestOf(query, members.length);
+    const names = members.map((each) => each.member.name);
+    need(!numbers.masksTooFew(names, accepted, numbers.cohortDigest(cohort), query.mask_neighbours, colluding), 'MASKS_TOO_FEW');
     return members;
   }
 
@@ -359,10 +369,15 @@ export class Party {
   // The ciphertexts of the values under the cohort's masks, and of the tag.
   mask(query, plan, known, members, cohortDigest, { query_id: queryId, attempt }) {
     const maskKey = maskKeyOf(known);
-    const values = known.values.map(BigInt);
+    const topUp = topUpOf(query, plan, members.length);
+    // From what a copy of this machine has too: two top-ups on one share would be two releases.
+    const key = numbers.hkdf(maskKey.export({ format: 'der', type: 'pkcs8' }), sha256(known.values.join()), 32, 'radofed-foreign/top-up', NUL, u32(members.length));
+    const values = numbers.drawnFrom(key, () => known.values.map((each) => BigInt(each) + (topUp ? sample(topUp) : 0n)));
     const slots = numbers.slotsOf(values, BigInt(known.rows), query.encoding, plan.n);
     const context = { name: this.name, queryId, attempt, cohortDigest, count: slots.flat().length, valueBits: query.encoding.value_bits };
-    const peers = members.filter((each) => each.member.name !== this.name).map((each) => [each.member.name, each.acceptance.mask_key]);
+    const names = members.map((each) => each.member.name);
+    const keys = new Map(members.map((each) => [each.member.name, each.acceptance.mask_key]));
+    const peers = numbers.peersOf(this.name, names, cohortDigest, query.mask_neighbours).map((each) => [each, keys.get(each)]);
     const { masks, tag: maskOfTag } = numbers.masksOf(maskKey, peers, context);
     const seed = numbers.seedOf(query, this.name, this.signingKey);
     const { tag } = numbers.tagOf(values, maskKey, maskOfTag, seed, query.binding.opening_key, context);

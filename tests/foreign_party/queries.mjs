@@ -2,10 +2,10 @@
 // costs. This party answers statistics, moments and gradients; its policy refuses rados and feature maps.
 import { createHmac } from 'node:crypto';
 import { need, open } from './messages.mjs';
-import { agree, bitsOf, floorDiv, gcd, isqrt, jacobi, newMaskKey, power, toBig, truncate } from './numbers.mjs';
+import { agree, bitsOf, ceilRoot, discreteGaussian, floorDiv, gcd, isqrt, jacobi, laplaceShare, newMaskKey, power, toBig, truncate } from './numbers.mjs';
 import { dimension, encodeReal, groupsOf, readSchema, schemaDigest } from './records.mjs';
 
-export const FEATURES = ['base-0-3', 'question', 'short-opening'];
+export const FEATURES = ['base-0-3', 'cohort-noise', 'mask-graph', 'question', 'short-opening'];
 const ONE30 = 1n << 30n;
 const within = (value, low, high) => value >= low && value <= high;
 const valid = (holds, detail) => need(holds, 'QUERY_INVALID', detail);
@@ -47,8 +47,50 @@ function checkKey(query, federation, learner) {
   return n;
 }
 
-/** ceil(s sqrt(2 k (ln(2 N) + 64 ln 2))) + 1. */
-const tail = (s, k, count) => BigInt(Math.ceil(Number(s) * Math.sqrt(2 * k * (Math.log(2 * count) + 64 * Math.LN2)))) + 1n;
+// --- Noise: each party's share, and what it adds once it knows a smaller cohort --------------------------------------
+
+/** How many of a cohort of so many members the noise counts as honest. */
+export const honestOf = (query, members) => (query.noise_of_cohort ? members - (query.cohort_min - query.honest_parties) : query.honest_parties);
+
+/** A share as [kind, parameter, ...]: with noise of the cohort, that of the largest one. */
+export function shareOf(query, plan) {
+  const honest = BigInt(honestOf(query, query.max_parties));
+  if (plan.epsilon) return ['laplace', query.statistic.laplace.scale, honest, 1n];
+  const h = BigInt(query.honest_parties);
+  return ['gaussian', query.noise_of_cohort ? max(3n, ceilRoot(h * plan.sigma ** 2n, honest)) : plan.sigma];
+}
+
+/** What tops a share up in a cohort of so many members, or null. */
+export function topUpOf(query, plan, members) {
+  if (!query.noise_of_cohort) return null;
+  const [honest, most] = [members, query.max_parties].map((each) => BigInt(honestOf(query, each)));
+  if (plan.epsilon) {
+    const [k, n] = [most - honest, most * honest];
+    return k === 0n ? null : ['laplace', query.statistic.laplace.scale, n / gcd(k, n), k / gcd(k, n)];
+  }
+  const missing = BigInt(query.honest_parties) * plan.sigma ** 2n - honest * shareOf(query, plan)[1] ** 2n;
+  return missing <= 0n ? null : ['gaussian', max(3n, ceilRoot(missing, honest))];
+}
+
+/** A sample of what shareOf and topUpOf return. */
+export function sample([kind, parameter, h, times]) {
+  if (kind === 'gaussian') return discreteGaussian(parameter);
+  let sum = 0n;
+  for (let i = 0n; i < times; i++) sum += laplaceShare(parameter, h);
+  return sum;
+}
+
+const cohortsOf = (query) => Array.from({ length: query.max_parties - query.cohort_min + 1 }, (_, i) => query.cohort_min + i);
+
+/** ceil(root(2 k s^2 (ln(2 N) + 64 ln 2))) + 1, with the largest variance that a cohort may have in place of k s^2. */
+function tail(query, sigma, count) {
+  let variance = BigInt(query.max_parties) * sigma ** 2n;
+  if (query.noise_of_cohort) {
+    const squared = (share) => (share ? share[1] ** 2n : 0n);
+    variance = cohortsOf(query).map((n) => BigInt(n) * (squared(shareOf(query, { sigma })) + squared(topUpOf(query, { sigma }, n)))).reduce(max);
+  }
+  return BigInt(Math.ceil(Math.sqrt(2 * Number(variance) * (Math.log(2 * count) + 64 * Math.LN2)))) + 1n;
+}
 
 // What the sum of `parties` shares exceeds with probability 2^-64 / count at most, by Chernoff's bound.
 function laplaceTail(scale, shares, parties, count) {
@@ -123,11 +165,13 @@ const KINDS = {
     const rowsPart = query.max_rows << BigInt(f);
     if (noise === 'share_sigma') {
       sigma(share_sigma);
-      return { count, largest: rowsPart + tail(share_sigma, query.max_parties, count), squared: BigInt(count) << BigInt(2 * f), sigma: share_sigma };
+      return { count, largest: rowsPart + tail(query, share_sigma, count), squared: BigInt(count) << BigInt(2 * f), sigma: share_sigma };
     }
     rational(laplace.scale, 'scale');
     const { numerator, denominator } = laplace.scale;
     valid(numerator * 64n >= denominator && numerator <= denominator << 40n && laplace.shares === query.honest_parties, 'laplace');
+    const few = !query.noise_of_cohort || cohortsOf(query).every((each) => { const top = topUpOf(query, { epsilon: true }, each); return !top || (top[2] <= 65536n && top[3] <= 64n); });
+    valid(few, 'shares of the cohort');
     need(numerator <= denominator << 16n, 'POLICY_LIMITS', 'this party draws Laplace noise of scales up to 2^16');
     const largest = rowsPart + laplaceTail(laplace.scale, laplace.shares, query.max_parties, count);
     return { count, largest, epsilon: { numerator: (BigInt(count) << BigInt(f)) * denominator, denominator: numerator } };
@@ -140,7 +184,7 @@ const KINDS = {
     valid(f <= 20 && BigInt(d) << BigInt(2 * f) < 1n << 63n && within(k, 1n, 1n << 48n), 'moments');
     sigma(share_sigma);
     const count = d + (d * (d + 1)) / 2 - (schema.bias ? 1 : 0);
-    const largest = query.max_rows * max(k << BigInt(f), 7n << BigInt(2 * f)) + tail(share_sigma, query.max_parties, count);
+    const largest = query.max_rows * max(k << BigInt(f), 7n << BigInt(2 * f)) + tail(query, share_sigma, count);
     // Edges are no longer than root Q. Theirs differ by 2 root Q at most, and their products, of which squares weigh 25 and
     // pairs 49 < 2 25, by 25 |vv' - ww'|^2 <= 25 (|v|^4 + |w|^4) at most.
     const Q = square(bound, 1n << BigInt(2 * f));
@@ -160,16 +204,18 @@ const KINDS = {
     const edge = L << BigInt(f);
     valid(S < 1n << 63n && theta.reduce((sum, each) => sum + abs(each), 0n) * edge < 1n << 62n && BigInt(d) * edge * edge < 1n << 62n
       && edge << 12n < 1n << 53n, 'margins');
-    return { count: d, largest: query.max_rows * isqrt(S) + tail(share_sigma, query.max_parties, d), squared: 4n * S, sigma: share_sigma };
+    return { count: d, largest: query.max_rows * isqrt(S) + tail(query, share_sigma, d), squared: 4n * S, sigma: share_sigma };
   },
 };
 
 /** Checks a query, whose learner's signature was verified, against section 5. Returns what its answer needs. */
-export function checkQuery(query, learner, { federation, now, rosterVersion, ownSchema }) {
+export function checkQuery(query, learner, { federation, now, rosterVersion, ownSchema, features = FEATURES }) {
   need(query.federation === federation, 'FEDERATION_MISMATCH');
-  need(query.features.includes('base-0-3') && query.features.every((each) => FEATURES.includes(each)), 'FEATURE_MISSING', `${query.features}`);
+  need(query.features.includes('base-0-3') && query.features.every((each) => features.includes(each)), 'FEATURE_MISSING', `${query.features}`);
   valid(query.features.every((each, i) => i === 0 || each > query.features[i - 1]), 'features');
-  valid(!query.noise_of_cohort && !query.persons && !query.mask_neighbours, 'a field without its feature');
+  const { noise_of_cohort: follows, mask_neighbours: k } = query;
+  valid(follows === query.features.includes('cohort-noise') && (k > 0) === query.features.includes('mask-graph') && !query.persons, 'a field without its feature');
+  valid((k === 0 || (k % 2 === 0 && within(k, 20, 65536))) && (!follows || query.max_parties <= 4096), 'mask_neighbours or max_parties');
   need(query.roster_version <= rosterVersion, 'ROSTER_STALE', `planned with version ${query.roster_version}`);
   const { created_at_unix_s: created, not_after_unix_s: end, encoding, delta, binding } = query;
   need(created < end && within(now, created - 300n, end + 300n), 'QUERY_EXPIRED');

@@ -54,6 +54,13 @@ test('masks and tag', () => {
   }
 });
 
+test('mask graph', () => {
+  const { cohort_digest: digest, neighbours, order, peers } = P.mask_graph;
+  const names = [...order].sort();
+  assert.deepEqual(numbers.circleOf(names, hex(digest)), order);
+  for (const [name, expected] of Object.entries(peers)) assert.deepEqual(numbers.peersOf(name, names, hex(digest), neighbours).sort(), expected);
+});
+
 test('packing and encryption', () => {
   for (const { encoding, modulus_bits, contributions } of read('packing').cases) {
     const n = 1n << BigInt(modulus_bits - 1);
