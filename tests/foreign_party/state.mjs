@@ -43,8 +43,14 @@ export class Lines {
 
   add(entry) {
     const line = JSON.stringify(entry);
-    fs.writeSync(this.handle, `${line}\n`);
-    fs.fsyncSync(this.handle);
+    try {
+      const bytes = Buffer.from(`${line}\n`);
+      need(fs.writeSync(this.handle, bytes) === bytes.length, 'INTERNAL', 'the disk took a part');
+      fs.fsyncSync(this.handle);
+    } catch (error) { // what the disk has is not known: the next start reads it
+      process.stderr.write(`${this.file} cannot be written: ${error.message}\n`);
+      process.exit(1);
+    }
     this.lines.push(line);
     return line;
   }

@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.skipif(NODE is None, reason="Node.js is not installed"),
     pytest.mark.skipif(
         not (HERE / "node_modules/@grpc/grpc-js").is_dir(),
-        reason="the packages of tests/foreign_party are not installed: run `make foreign-party`",
+        reason="the packages of tests/foreign_party are not installed: `make foreign-party` installs them",
     ),
 ]
 
