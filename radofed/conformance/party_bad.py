@@ -268,10 +268,11 @@ def stops_at_a_conflict(trial: Trial) -> None:
         play.show(Phase.ANSWERING, PartyState.SILENT)
         if play.answer() is None:
             raise UnmetError("7.2", "no answer came")
+        # So that a long poll ends.
+        play.end()
         if not stage.wait(lambda: len(stage.calls("AskWitnesses")) > asked, trial.patience_s):
             raise UnmetError("7.2", "it does not")
     stage.has_another_answer = False
-    play.end()
 
 
 def _with_little_noise(message: query_pb2.Query) -> None:
