@@ -4,8 +4,9 @@ A sum that differs from the expected one is told apart from a wrong mask, a wron
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import NormalDist
+from typing import cast
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -17,17 +18,12 @@ from dpcore.paillier.masks import PRIME, CohortAttempt, coefficient, cohort_mask
 from dpcore.paillier.packing import from_total
 from dpcore.paillier.public import InvalidCiphertextError
 from dpcore.paillier.secret import SecretKey
-from dpcore.queries.gradient import GradientQuery
-from dpcore.queries.moments import MomentsQuery
-from dpcore.queries.statistic import StatisticQuery
-from dpcore.randomness.sources import SystemRandom
-from dpcore.records.computation import Computation
+from dpcore.records.computation import SummedKind
 from dpcore.records.records import Records
 from wire.binding import OpeningSecret
 from wire.query import OpenedQuery, Query
 from wire.statements import Acceptance
 
-SMALLEST_SIGMA = 3
 FALSE_ALARM = 1e-9
 """The probability that a right contribution is called wrong, for each of its checks of noise."""
 
@@ -183,14 +179,9 @@ def _wrong_tag(
 
 
 def expected_sums(query: Query, records: Records) -> NDArray[np.int64]:
-    """The sums over the records, with a share of the noise so small that no check sees it."""
-    kind, bits = query.kind, query.encoding.fraction_bits
-    seen = query.seen(records)
-    if isinstance(kind, StatisticQuery):
-        return kind.sums(seen, bits)
-    assert isinstance(kind, MomentsQuery | GradientQuery), "the kit asks no other kinds"
-    least = replace(kind, share_sigma=SMALLEST_SIGMA, among=None)
-    return least.contribution(seen, bits, Computation(SystemRandom()))
+    """The sums over the records, without noise. The kit asks kinds whose values are sums over rows alone."""
+    kind = cast("SummedKind", query.kind)
+    return kind.sums(query.seen(records), query.encoding.fraction_bits, None)
 
 
 def of_deviation(noise: NDArray[np.float64]) -> str | None:

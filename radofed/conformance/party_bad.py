@@ -276,11 +276,12 @@ def stops_at_a_conflict(trial: Trial) -> None:
 
 
 def _with_little_noise(message: query_pb2.Query) -> None:
-    kind = getattr(message, message.WhichOneof("kind") or "")
-    if isinstance(kind, query_pb2.StatisticQuery) and kind.WhichOneof("noise") == "laplace":
-        scale = max(Fraction(1, 64), Fraction(kind.laplace.scale.numerator, 40 * kind.laplace.scale.denominator))
-        kind.laplace.scale.numerator, kind.laplace.scale.denominator = scale.as_integer_ratio()
+    if message.statistic.HasField("laplace"):
+        scale = message.statistic.laplace.scale
+        smaller = max(Fraction(1, 64), Fraction(scale.numerator, 40 * scale.denominator))
+        scale.numerator, scale.denominator = smaller.as_integer_ratio()
     else:
+        kind = getattr(message, message.WhichOneof("kind") or "")
         kind.share_sigma = max(3, kind.share_sigma // 3)
 
 
