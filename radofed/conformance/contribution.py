@@ -51,6 +51,8 @@ class Contribution:
     values: NDArray[np.int64]
     """(length,), in the units that are sent; meaningless if there are problems with slots or masks."""
     problems: tuple[Problem, ...]
+    obfuscators: tuple[int, ...] = ()
+    """r of each ciphertext, c = (1 + n M) r^n: random below n, and never used twice."""
 
 
 def open_contribution(
@@ -71,6 +73,9 @@ def open_contribution(
     except (InvalidCiphertextError, ValueError) as error:
         return Contribution(empty, (Problem("6", "ciphertexts are units modulo n^2, of a fixed width", str(error)),))
     plain = [int(each) for each in secret.decrypt_many(numbers)]
+    obfuscators = _obfuscators([int(each) for each in numbers], secret)
+    if (predictable := _predictable(obfuscators, key.bits)) is not None:
+        return Contribution(empty, (Problem("6", _ENCRYPTED, predictable),), obfuscators)
     attempt = CohortAttempt(opened.query_id, acceptance.attempt, cohort_digest)
     graph = MaskGraph.of((acceptance.party, *peers.keys), cohort_digest, query.mask_neighbours)
     shared = {name: peers.keys[name] for name in graph.peers(acceptance.party)}
@@ -84,7 +89,27 @@ def open_contribution(
         return Contribution(empty, (Problem("6", _MASKS if guess else _SLOTS, guess or said),))
     values = laid_out[:, 1:].reshape(-1)[: query.length].copy()
     wrong = _wrong_tag(plain[-1], values, opened, acceptance, shared, attempt, opening)
-    return Contribution(values, () if wrong is None else (Problem("6", _TAG, wrong),))
+    return Contribution(values, () if wrong is None else (Problem("6", _TAG, wrong),), obfuscators)
+
+
+_ENCRYPTED = "each ciphertext is obfuscated at random"
+_LEAST_RANDOM_BITS = 128
+"""A random r below n is shorter than n by so many bits with a probability of 2^-128."""
+
+
+def _obfuscators(ciphertexts: Sequence[int], secret: SecretKey) -> tuple[int, ...]:
+    """R of each ciphertext: c mod n is r^n mod n, whose root the holder of the primes can take."""
+    n, order = secret.public_key.n, (secret.p - 1) * (secret.q - 1)
+    return tuple(pow(each % n, pow(n, -1, order), n) for each in ciphertexts)
+
+
+def _predictable(obfuscators: Sequence[int], bits: int) -> str | None:
+    if 1 in obfuscators:
+        return "a ciphertext is not obfuscated: whoever sees it can read it"
+    if len(set(obfuscators)) < len(obfuscators):
+        return "two ciphertexts have the same r: their quotient can be read"
+    shortest = min(min(r, (1 << bits) - r).bit_length() for r in obfuscators)
+    return f"an r has {shortest} bits, and can be found" if shortest < bits - _LEAST_RANDOM_BITS else None
 
 
 _SLOTS = "slots hold the values, the row count and zeros, in the form of section 6"

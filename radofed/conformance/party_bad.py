@@ -124,7 +124,7 @@ def refuses_cohorts(trial: Trial) -> None:
     """Cohorts that it must not upload for, nor charge."""
     charged_by = ""
     for bad in bad_cohorts():
-        play = trial.play(trial.plan(LARGE))
+        play = trial.play(trial.plan(LARGE, others=bad.others), bad.edit)
         what = f"it uploads nothing for a cohort with {bad.what}"
         with trial.case(bad.section, what) as remarks:
             try:
@@ -222,6 +222,19 @@ def refuses_rosters(trial: Trial) -> None:
                 "3", f"its acceptance states version {own.acceptance.roster_version}, not {renewed.version}"
             )
     play.end()
+    stage.roster = kit.envelope
+    ahead = trial.play(trial.plan(), lambda message: setattr(message, "roster_version", 1000))
+    ahead.show(Phase.ANSWERING, PartyState.SILENT)
+    play = trial.play(trial.plan())
+    with trial.case("3", "it goes back to no older roster"):
+        ahead.answer()
+        own = play.accepted()
+        assert own.acceptance is not None, "it was accepted"
+        if own.acceptance.roster_version != renewed.version:
+            raise UnmetError("3", f"its acceptance states version {own.acceptance.roster_version} again")
+    play.end()
+    ahead.end()
+    stage.roster = renewed.sign(kit.federation_key)
 
 
 def _planned_with(roster: Roster) -> Edit:
