@@ -12,8 +12,8 @@ from typing import Any, Self, TypeAlias
 
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
+from coordinator import reflection
 from coordinator.config import CoordinatorConfig
 from coordinator.connections import Connections, make_room, most_needed
 from coordinator.core import Core
@@ -228,7 +228,7 @@ class Node:
         )
         register(server, *self._around(own))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        reflection.serve(server, (*SERVICES, health.SERVICE_NAME))
         return server
 
     def _bind(self, server: grpc.aio.Server, own: OwnCertificate) -> str:

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from rado.v1 import cohort_pb2
-from radofed.conformance.play import Play
+from rado.v1 import cohort_pb2, query_pb2
+from radofed.conformance.kit import SMALLEST_COHORT
+from radofed.conformance.play import Edit, Play
 from wire.envelopes import Envelope, MessageType, SigningKey
 
 Good = dict[str, Envelope]
@@ -24,6 +25,10 @@ class BadCohort(NamedTuple):
     change: Callable[[Play, Good], Sequence[Envelope]]
     around: Callable[[cohort_pb2.Cohort], None] = lambda _: None
     """A change of the cohort's own message."""
+    others: int = SMALLEST_COHORT - 1
+    """How many of the kit's parties are asked."""
+    edit: Edit | None = None
+    """A change of the query, which is still a good one."""
 
 
 def bad_cohorts() -> list[BadCohort]:
@@ -100,7 +105,13 @@ def _with_other_members() -> list[BadCohort]:
         outside = next(peer for peer in play.kit.peers if peer not in play.peers)
         return [*few(play, good), play.acceptance_of(outside, _key())]
 
+    def at_most_three(message: query_pb2.Query) -> None:
+        message.max_parties = 3
+
     return [
+        BadCohort(
+            "7.4", "more members than max_parties", lambda _, good: [*good.values()], others=3, edit=at_most_three
+        ),
         BadCohort("7.4", "no acceptance of its own", without_own),
         BadCohort("7.4", "a member twice", twice),
         BadCohort("7.4", "fewer members than cohort_min", few),

@@ -4,8 +4,9 @@ A sum that differs from the expected one is told apart from a wrong mask, a wron
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import NormalDist
+from typing import cast
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -17,17 +18,12 @@ from dpcore.paillier.masks import PRIME, CohortAttempt, coefficient, cohort_mask
 from dpcore.paillier.packing import from_total
 from dpcore.paillier.public import InvalidCiphertextError
 from dpcore.paillier.secret import SecretKey
-from dpcore.queries.gradient import GradientQuery
-from dpcore.queries.moments import MomentsQuery
-from dpcore.queries.statistic import StatisticQuery
-from dpcore.randomness.sources import SystemRandom
-from dpcore.records.computation import Computation
+from dpcore.records.computation import SummedKind
 from dpcore.records.records import Records
 from wire.binding import OpeningSecret
 from wire.query import OpenedQuery, Query
 from wire.statements import Acceptance
 
-SMALLEST_SIGMA = 3
 FALSE_ALARM = 1e-9
 """The probability that a right contribution is called wrong, for each of its checks of noise."""
 
@@ -55,6 +51,8 @@ class Contribution:
     values: NDArray[np.int64]
     """(length,), in the units that are sent; meaningless if there are problems with slots or masks."""
     problems: tuple[Problem, ...]
+    obfuscators: tuple[int, ...] = ()
+    """r of each ciphertext, c = (1 + n M) r^n: random below n, and never used twice."""
 
 
 def open_contribution(
@@ -75,6 +73,9 @@ def open_contribution(
     except (InvalidCiphertextError, ValueError) as error:
         return Contribution(empty, (Problem("6", "ciphertexts are units modulo n^2, of a fixed width", str(error)),))
     plain = [int(each) for each in secret.decrypt_many(numbers)]
+    obfuscators = _obfuscators([int(each) for each in numbers], secret)
+    if (predictable := _predictable(obfuscators, key.bits)) is not None:
+        return Contribution(empty, (Problem("6", _ENCRYPTED, predictable),), obfuscators)
     attempt = CohortAttempt(opened.query_id, acceptance.attempt, cohort_digest)
     graph = MaskGraph.of((acceptance.party, *peers.keys), cohort_digest, query.mask_neighbours)
     shared = {name: peers.keys[name] for name in graph.peers(acceptance.party)}
@@ -88,7 +89,27 @@ def open_contribution(
         return Contribution(empty, (Problem("6", _MASKS if guess else _SLOTS, guess or said),))
     values = laid_out[:, 1:].reshape(-1)[: query.length].copy()
     wrong = _wrong_tag(plain[-1], values, opened, acceptance, shared, attempt, opening)
-    return Contribution(values, () if wrong is None else (Problem("6", _TAG, wrong),))
+    return Contribution(values, () if wrong is None else (Problem("6", _TAG, wrong),), obfuscators)
+
+
+_ENCRYPTED = "each ciphertext is obfuscated at random"
+_LEAST_RANDOM_BITS = 128
+"""A random r below n is shorter than n by so many bits with a probability of 2^-128."""
+
+
+def _obfuscators(ciphertexts: Sequence[int], secret: SecretKey) -> tuple[int, ...]:
+    """R of each ciphertext: c mod n is r^n mod n, whose root the holder of the primes can take."""
+    n, order = secret.public_key.n, (secret.p - 1) * (secret.q - 1)
+    return tuple(pow(each % n, pow(n, -1, order), n) for each in ciphertexts)
+
+
+def _predictable(obfuscators: Sequence[int], bits: int) -> str | None:
+    if 1 in obfuscators:
+        return "a ciphertext is not obfuscated: whoever sees it can read it"
+    if len(set(obfuscators)) < len(obfuscators):
+        return "two ciphertexts have the same r: their quotient can be read"
+    shortest = min(min(r, (1 << bits) - r).bit_length() for r in obfuscators)
+    return f"an r has {shortest} bits, and can be found" if shortest < bits - _LEAST_RANDOM_BITS else None
 
 
 _SLOTS = "slots hold the values, the row count and zeros, in the form of section 6"
@@ -183,14 +204,9 @@ def _wrong_tag(
 
 
 def expected_sums(query: Query, records: Records) -> NDArray[np.int64]:
-    """The sums over the records, with a share of the noise so small that no check sees it."""
-    kind, bits = query.kind, query.encoding.fraction_bits
-    seen = query.seen(records)
-    if isinstance(kind, StatisticQuery):
-        return kind.sums(seen, bits)
-    assert isinstance(kind, MomentsQuery | GradientQuery), "the kit asks no other kinds"
-    least = replace(kind, share_sigma=SMALLEST_SIGMA, among=None)
-    return least.contribution(seen, bits, Computation(SystemRandom()))
+    """The sums over the records, without noise. The kit asks kinds whose values are sums over rows alone."""
+    kind = cast("SummedKind", query.kind)
+    return kind.sums(query.seen(records), query.encoding.fraction_bits, None)
 
 
 def of_deviation(noise: NDArray[np.float64]) -> str | None:

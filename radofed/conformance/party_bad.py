@@ -124,7 +124,7 @@ def refuses_cohorts(trial: Trial) -> None:
     """Cohorts that it must not upload for, nor charge."""
     charged_by = ""
     for bad in bad_cohorts():
-        play = trial.play(trial.plan(LARGE))
+        play = trial.play(trial.plan(LARGE, others=bad.others), bad.edit)
         what = f"it uploads nothing for a cohort with {bad.what}"
         with trial.case(bad.section, what) as remarks:
             try:
@@ -222,6 +222,19 @@ def refuses_rosters(trial: Trial) -> None:
                 "3", f"its acceptance states version {own.acceptance.roster_version}, not {renewed.version}"
             )
     play.end()
+    stage.roster = kit.envelope
+    ahead = trial.play(trial.plan(), lambda message: setattr(message, "roster_version", 1000))
+    ahead.show(Phase.ANSWERING, PartyState.SILENT)
+    play = trial.play(trial.plan())
+    with trial.case("3", "it goes back to no older roster"):
+        ahead.answer()
+        own = play.accepted()
+        assert own.acceptance is not None, "it was accepted"
+        if own.acceptance.roster_version != renewed.version:
+            raise UnmetError("3", f"its acceptance states version {own.acceptance.roster_version} again")
+    play.end()
+    ahead.end()
+    stage.roster = renewed.sign(kit.federation_key)
 
 
 def _planned_with(roster: Roster) -> Edit:
@@ -268,18 +281,20 @@ def stops_at_a_conflict(trial: Trial) -> None:
         play.show(Phase.ANSWERING, PartyState.SILENT)
         if play.answer() is None:
             raise UnmetError("7.2", "no answer came")
+        # So that a long poll ends.
+        play.end()
         if not stage.wait(lambda: len(stage.calls("AskWitnesses")) > asked, trial.patience_s):
             raise UnmetError("7.2", "it does not")
     stage.has_another_answer = False
-    play.end()
 
 
 def _with_little_noise(message: query_pb2.Query) -> None:
-    kind = getattr(message, message.WhichOneof("kind") or "")
-    if isinstance(kind, query_pb2.StatisticQuery) and kind.WhichOneof("noise") == "laplace":
-        scale = max(Fraction(1, 64), Fraction(kind.laplace.scale.numerator, 40 * kind.laplace.scale.denominator))
-        kind.laplace.scale.numerator, kind.laplace.scale.denominator = scale.as_integer_ratio()
+    if message.statistic.HasField("laplace"):
+        scale = message.statistic.laplace.scale
+        smaller = max(Fraction(1, 64), Fraction(scale.numerator, 40 * scale.denominator))
+        scale.numerator, scale.denominator = smaller.as_integer_ratio()
     else:
+        kind = getattr(message, message.WhichOneof("kind") or "")
         kind.share_sigma = max(3, kind.share_sigma // 3)
 
 

@@ -45,6 +45,8 @@ class Trial:
     kinds: list[str] = field(default_factory=list)
     """Kinds of query that it computes, the first one for all that needs any."""
     mask_keys: list[bytes] = field(default_factory=list)
+    obfuscators: set[int] = field(default_factory=set)
+    """r of all ciphertexts of all uploads."""
     noise: list[NDArray[np.float64]] = field(default_factory=list)
     """Of all uploads, in standard deviations."""
     cohorts_with: dict[str, list[Envelope]] = field(default_factory=dict)
@@ -103,6 +105,9 @@ class Trial:
         if found.problems:
             first = found.problems[0]
             raise UnmetError(first.section, f"{first.what}: {first.sentence}")
+        if self.obfuscators.intersection(found.obfuscators):
+            raise UnmetError("6", "ciphertexts of two uploads have the same r: their quotient can be read")
+        self.obfuscators.update(found.obfuscators)
         difference = (found.values - expected_sums(play.query, self.kit.records)).astype(np.float64)
         noise = difference / deviation(play)
         self.noise.append(noise)

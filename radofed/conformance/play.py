@@ -85,7 +85,10 @@ class Asking:
 
 
 def requests(kit: Kit, epsilon: Fraction) -> dict[str, Request]:
-    """A request of each kind that the schema allows, at this cost. No record is clipped in that of moments."""
+    """A request of each kind that the schema allows, at this cost.
+
+    No record is clipped in the first. In two others most are, to lengths that noise does not hide.
+    """
     terms: dict[str, Any] = {
         "epsilon": epsilon,
         "colluders": COLLUDERS,
@@ -96,6 +99,8 @@ def requests(kit: Kit, epsilon: Fraction) -> dict[str, Request]:
     }
     schema = kit.schema
     found: dict[str, Request] = {"moments": MomentsRequest(schema, norm_bound=longest_norm(schema), **terms)}
+    bias = int(schema.bias)
+    found["moments, clipped"] = MomentsRequest(schema, norm_bound=bias + Fraction(1, 8), **terms)
     # A part of a budget has Gaussian noise, the whole the smaller of both.
     found["statistic"] = StatisticRequest(schema, predicates(schema), part=Fraction(99, 100), **terms)
     found["statistic, Laplace"] = StatisticRequest(
@@ -103,7 +108,7 @@ def requests(kit: Kit, epsilon: Fraction) -> dict[str, Request]:
     )
     if schema.label.coding == SIGNS:
         theta = tuple((-1) ** place / (4 + place) for place in range(schema.d))
-        found["gradient"] = GradientRequest(schema, theta, clip=Fraction(2), **terms)
+        found["gradient"] = GradientRequest(schema, theta, clip=Fraction(1, 8), **terms)
     return found
 
 
