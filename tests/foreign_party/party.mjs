@@ -366,7 +366,7 @@ export class Party {
     this.log('uploaded', { query: common.query_id.toString('hex'), attempt: common.attempt, members: members.length });
   }
 
-  // The ciphertexts of the values under the cohort's masks, and of the tag.
+  // The ciphertexts of the values under the cohort's masks, and of the tag: what is uploaded.
   mask(query, plan, known, members, cohortDigest, { query_id: queryId, attempt }) {
     const maskKey = maskKeyOf(known);
     const topUp = topUpOf(query, plan, members.length);

@@ -1,5 +1,5 @@
 // A schema in canonical form, and a CSV file's rows as coordinates (docs/protocol.md, section 4). This party knows labels
-// of two classes, and all types of features, but no prefix of a category's values.
+// of two classes, and all types of features.
 import fs from 'node:fs';
 import { NUL, need, sha256 } from './messages.mjs';
 
@@ -125,13 +125,14 @@ function reader(feature, form) {
     return (cell) => (form(cell) === '' ? policy(feature, 'missing', impute)
       : yes.has(form(cell)) ? [ONE] : no.has(form(cell)) ? [-ONE] : policy(feature, 'unknown', impute));
   }
-  if (feature.type === 'category' && feature.prefix === undefined) {
+  if (feature.type === 'category') {
     const values = feature.values.map(form);
     const indicators = (place) => values.map((_, i) => (i === place ? ONE : 0));
     const impute = () => indicators(values.indexOf(form(feature.impute)));
     return (cell) => {
       if (form(cell) === '') return policy(feature, 'missing', impute);
-      const place = values.indexOf(form(cell));
+      const text = [...form(cell)].slice(0, feature.prefix).join('');
+      const place = values.indexOf(text);
       if (place >= 0) return indicators(place);
       return feature.unknown === 'zero' ? indicators(-1) : policy(feature, 'unknown', impute);
     };
@@ -177,10 +178,14 @@ export function cellsOf(text) {
   return rows;
 }
 
-/** All rows: a label of -1 or +1, coordinates, and whether the row is usable. */
+/** All rows of a CSV file: a label of -1 or +1, coordinates, and whether the row is usable. */
 export function readRows(file, schema) {
+  return rowsOf(fs.readFileSync(file, 'utf8'), schema, file);
+}
+
+export function rowsOf(csv, schema, file = 'the table') {
   need(!schema.label.type && !schema.weight, 'SCHEMA_MISMATCH', 'this party has labels of two classes only, and no weights');
-  const [header, ...rows] = cellsOf(fs.readFileSync(file, 'utf8'));
+  const [header, ...rows] = cellsOf(csv);
   const strip = (text) => text.replace(/^[ \t\r\n]+|[ \t\r\n]+$/g, '');
   const form = (text) => formOf(strip(text), schema.texts ?? []);
   const columnOf = (name) => {

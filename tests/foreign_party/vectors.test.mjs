@@ -125,6 +125,44 @@ test('valid and bad queries and rosters', () => {
   }
 });
 
+test('tables', () => {
+  const R = read('records');
+  for (const { schema, csv, rows, digest } of R.tables) {
+    assert.equal(records.schemaDigest(Buffer.from(schema)).toString('hex'), digest);
+    const read = records.readSchema(Buffer.from(schema));
+    if (read.label.type || read.weight) continue; // this party has neither
+    const found = records.rowsOf(csv, read).map(({ usable, y, x }) => ({ usable, label: usable ? y : null, coordinates: x.map((each) => each + 0) }));
+    assert.deepEqual(found, rows.map(({ usable, label, coordinates }) => ({ usable, label, coordinates })));
+  }
+  for (const { schema, cell } of R.refused_cells) assert.throws(() => records.rowsOf(`c,y\n"${cell}",1\n`, JSON.parse(schema)), /refuses/, `${schema} ${cell}`);
+});
+
+test('from rows to uploads', () => {
+  const answers = read('answer');
+  for (const { query: vector, attempt, cohort_digest: digest, members } of [answers.moments, answers.statistic]) {
+    const query = messages.open(F, 'Query', 'learner', envelope(vector), keys.learner);
+    const schema = records.readSchema(query.schema);
+    const n = BigInt(`0x${answers.p}`) * BigInt(`0x${answers.q}`);
+    const acceptances = Object.values(members).map((each) => messages.decode('Acceptance', hex(each.acceptance.payload)));
+    for (const [name, member] of Object.entries(members)) {
+      const rows = records.rowsOf(member.csv, schema);
+      const sums = queries.sumsOf(query, schema, rows, null);
+      assert.deepEqual(sums.map(Number), member.sums);
+      const values = sums.map((each, i) => each + BigInt(member.noise[i]));
+      const slots = numbers.slotsOf(values, BigInt(rows.length), query.encoding, n);
+      const maskKey = numbers.x25519(hex(member.mask_private_key));
+      const context = { name, queryId: hex(vector.query_id), attempt, cohortDigest: hex(digest), count: slots.flat().length, valueBits: query.encoding.value_bits };
+      const peers = acceptances.filter((each) => each.party !== name).map((each) => [each.party, each.mask_key]);
+      const { masks, tag: maskOfTag } = numbers.masksOf(maskKey, peers, context);
+      const { tag } = numbers.tagOf(values, maskKey, maskOfTag, hex(P.tag.seed), query.binding.opening_key, context);
+      assert.equal(tag.toString(16), member.tag);
+      const hiding = member.obfuscators_r.map((each) => numbers.power(BigInt(`0x${each}`), n, n * n));
+      const sent = [...numbers.plaintexts(slots, masks, query.encoding), tag].map((each, i) => numbers.toBytes(numbers.encrypt(n, each, hiding[i]), numbers.ciphertextBytes(n)));
+      assert.equal(Buffer.concat(sent).toString('hex'), member.chunk);
+    }
+  }
+});
+
 test('noise', () => {
   const moments = (draw, count) => {
     const drawn = Array.from({ length: count }, () => Number(draw()));
