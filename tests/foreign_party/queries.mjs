@@ -245,8 +245,8 @@ export function checkQuery(query, learner, { federation, now, rosterVersion, own
   const n = checkKey(query, federation, learner);
   valid(query.kind, 'kind');
   need(KINDS[query.kind], 'POLICY_DESIGN', query.kind);
-  need(!query.feature_map, 'POLICY_LIMITS', 'feature_map');
-  need(query.epoch === undefined, 'EPOCH_EMPTY', query.epoch);
+  need(!query.feature_map, 'POLICY_DESIGN', 'feature_map');
+  need(query.epoch === undefined, 'POLICY_DESIGN', 'epoch');
   need(schemaDigest(ownSchema).equals(query.schema_digest), 'SCHEMA_MISMATCH');
   const plan = KINDS[query.kind](query, schema, encoding.fraction_bits);
   valid(plan.count <= 1 << 28, 'values');
