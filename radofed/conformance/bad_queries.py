@@ -161,10 +161,24 @@ def _of_keys(kit: Kit, key: LearnerKey) -> list[BadQuery]:
     def of_another(changed: query_pb2.PaillierKey) -> None:
         changed.learner = STRANGER
 
-    stranger = kit.signing_key(STRANGER)
+    def with_subgroup(changed: query_pb2.PaillierKey) -> None:
+        changed.subgroup.generator, changed.subgroup.order_bits = b"\4", 576
+
+    def with_a_subgroup_of_one(message: query_pb2.Query) -> None:
+        def change(changed: query_pb2.PaillierKey) -> None:
+            changed.subgroup.generator, changed.subgroup.order_bits = b"\1", 576
+
+        certified(change)(message)
+        features = sorted({*message.features, "short-opening"})
+        del message.features[:]
+        message.features.extend(features)
+
+    stranger, either = kit.signing_key(STRANGER), (*_KEY, Code.FEATURE_MISSING)
     return [
         BadQuery("5", "an even Paillier modulus", certified(even), _KEY),
         BadQuery("5", "a Paillier modulus of 1024 bits", certified(short), _KEY),
+        BadQuery("5", "a Paillier key with a subgroup, without short-opening", certified(with_subgroup), either),
+        BadQuery("5", "a Paillier key whose subgroup has the generator 1", with_a_subgroup_of_one, either),
         BadQuery("5", "a Paillier key that ends before the query", certified(ending), _KEY),
         BadQuery("5", "a Paillier key of another learner", certified(of_another), _KEY),
         BadQuery("5", "a Paillier key that another member signed", certified(lambda _: None, stranger), _KEY),

@@ -17,7 +17,7 @@ from learner.planning import Plan
 from radofed.conformance.contribution import expected_sums, of_deviation
 from radofed.conformance.findings import Findings, UnmetError
 from radofed.conformance.kit import LEARNER, Kit
-from radofed.conformance.play import Asking, Edit, Play, RefusedError, Upload, requests
+from radofed.conformance.play import Answer, Asking, Edit, Play, RefusedError, Upload, requests
 from radofed.conformance.stage import Stage
 from wire.envelopes import Envelope
 from wire.errors import Code, WireError
@@ -45,6 +45,8 @@ class Trial:
     kinds: list[str] = field(default_factory=list)
     """Kinds of query that it computes, the first one for all that needs any."""
     mask_keys: list[bytes] = field(default_factory=list)
+    newest: Envelope | None = None
+    """Its acceptance with the most ledger entries; None as long as none has a head."""
     obfuscators: set[int] = field(default_factory=set)
     """r of all ciphertexts of all uploads."""
     noise: list[NDArray[np.float64]] = field(default_factory=list)
@@ -80,7 +82,7 @@ class Trial:
     def uploaded(self, play: Play) -> Upload:
         """Play the present attempt to its end, all members behaving, and check what was uploaded. Raises UnmetError."""
         own = play.accepted()
-        self.check_acceptance(own.acceptance)
+        self.check_acceptance(own)
         play.ready()
         acceptances = play.acceptances(own)
         upload = play.uploaded(own, acceptances)
@@ -90,14 +92,17 @@ class Trial:
         self.check_upload(play, upload)
         return upload
 
-    def check_acceptance(self, said: Acceptance | None) -> None:
+    def check_acceptance(self, own: Answer) -> None:
         """Raise UnmetError if an acceptance is not as it should be."""
+        said = own.acceptance
         assert said is not None, "it was accepted"
         if said.rows != self.kit.records.rows:
             raise UnmetError("4", f"it accepts for {said.rows} rows, and the table has {self.kit.records.rows}")
         if said.mask_key in self.mask_keys:
             raise UnmetError("7.2", "a mask key is used in two attempts")
         self.mask_keys.append(said.mask_key)
+        if said.ledger_head is not None and (self.newest is None or _entries(self.newest) < said.ledger_head.entries):
+            self.newest = own.envelope
 
     def check_upload(self, play: Play, upload: Upload) -> None:
         """Raise UnmetError if an upload does not hold the sums over the rows. Keeps its noise for `check_noise`."""
@@ -150,6 +155,21 @@ def starts(trial: Trial, within_s: float) -> bool:
     return True
 
 
+def waits_for_witnesses(trial: Trial) -> None:
+    """After a start it answers nothing until others have confirmed its ledger."""
+    stage, what = trial.stage, "after its start it answers nothing before other parties have answered its challenge"
+    if not stage.wait(lambda: stage.calls("AskWitnesses"), trial.quiet_s):
+        trial.findings.add("7.9", what, passed=None, detail="it sends no challenge: it keeps no chain")
+        return
+    play = trial.play(trial.plan())
+    with trial.case("7.9", what):
+        play.show(Phase.ANSWERING, PartyState.SILENT)
+        play.seen(trial.quiet_s)
+        if play.answer(0.0) is not None:
+            raise UnmetError("7.9", "it answers a query: a copy of an older ledger would, too")
+    play.end()
+
+
 def kinds(trial: Trial) -> None:
     """Which kinds of query it computes, and whether their sums are right."""
     for kind, request in requests(trial.kit, CLEAR).items():
@@ -189,7 +209,7 @@ def repeats(trial: Trial) -> None:
     play = trial.play(trial.plan())
     with trial.case("7.2", "shown the same query again after its answer, it sends no other answer"):
         own = play.accepted()
-        trial.check_acceptance(own.acceptance)
+        trial.check_acceptance(own)
         play.show(Phase.ANSWERING, PartyState.SILENT)
         play.seen(trial.quiet_s)
         answers = {
