@@ -205,8 +205,7 @@ def refuses_rosters(trial: Trial) -> None:
         stage.roster = envelope
         with trial.case("3", f"it accepts nothing with {what}"):
             play.show(Phase.ANSWERING, PartyState.SILENT)
-            play.seen(trial.quiet_s)
-            answer = play.answer(0.0)
+            answer = play.answer()
             if answer is not None and answer.refusal is None:
                 raise UnmetError("3", "it accepted")
         play.end()

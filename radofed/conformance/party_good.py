@@ -16,7 +16,7 @@ from dpcore.errors import RadofedError
 from learner.planning import Plan
 from radofed.conformance.contribution import expected_sums, of_deviation
 from radofed.conformance.findings import Findings, UnmetError
-from radofed.conformance.kit import LEARNER, Kit
+from radofed.conformance.kit import LEARNER, SMALLEST_COHORT, Kit
 from radofed.conformance.play import Answer, Asking, Edit, Play, RefusedError, Upload, requests
 from radofed.conformance.stage import Stage
 from wire.envelopes import Envelope
@@ -40,7 +40,7 @@ class Trial:
     asking: Asking
     findings: Findings
     patience_s: float
-    quiet_s: float
+    least_quiet_s: float
     features: frozenset[str] = frozenset()
     kinds: list[str] = field(default_factory=list)
     """Kinds of query that it computes, the first one for all that needs any."""
@@ -53,6 +53,11 @@ class Trial:
     """Of all uploads, in standard deviations."""
     cohorts_with: dict[str, list[Envelope]] = field(default_factory=dict)
     """Acceptances of the kit's parties that the party has verified in a cohort, by party."""
+
+    @property
+    def quiet_s(self) -> float:
+        """How long to wait for what must not happen: twice what the party took for what it may do, or more."""
+        return max(self.least_quiet_s, 2 * self.stage.slowest_s)
 
     @contextmanager
     def case(self, section: str, what: str) -> Iterator[list[str]]:
@@ -282,6 +287,10 @@ def questions(trial: Trial) -> None:
         play.seen(trial.quiet_s)
         if play.chunks():
             raise UnmetError("7.2", "it uploads for a question")
+    beside = trial.play(trial.plan(LARGE))
+    with trial.case("7.2", "a question reserves nothing: beside an open one, another large query fits"):
+        beside.accepted()
+    beside.end()
     play.end()
 
 
@@ -289,8 +298,9 @@ def optional_features(trial: Trial) -> None:
     """What a query asks only of parties that state it."""
     cohort_what = "noise of the cohort that answers: a top-up for the cohort that came"
     if Feature.COHORT_NOISE.value in trial.features and isinstance(trial.plan().query.kind.shares, GaussianShares):
-        request = requests(trial.kit, SMALL)[trial.kinds[0]]
-        plan = trial.asking.plan(request, 3, understood=trial.features)
+        # Of 24 that are asked three answer, so that nearly all of the noise is the top-up.
+        request = replace(requests(trial.kit, SMALL)[trial.kinds[0]], cohort_min=SMALLEST_COHORT)
+        plan = trial.asking.plan(request, len(trial.kit.peers), understood={*UNDERSTOOD, Feature.COHORT_NOISE.value})
         play = trial.play(plan)
         with trial.case("6", cohort_what):
             _of_three(trial, play)
@@ -311,12 +321,12 @@ def optional_features(trial: Trial) -> None:
 
 
 def _of_three(trial: Trial, play: Play) -> None:
-    """Four are asked and three answer: shares are for four, and a top-up makes up for the fourth."""
+    """Many are asked and three answer: shares are for many, and a top-up makes up for those that are absent."""
     own = play.accepted()
     play.ready()
-    absent = play.peers[-1]
-    acceptances = {name: each for name, each in play.acceptances(own).items() if name != absent}
-    play.mask_keys.pop(absent)
+    present = (trial.kit.request.name, *play.peers[: SMALLEST_COHORT - 1])
+    acceptances = {name: each for name, each in play.acceptances(own).items() if name in present}
+    play.mask_keys = {name: key for name, key in play.mask_keys.items() if name in present}
     upload = play.uploaded(own, acceptances)
     found = upload.open()
     if found.problems:

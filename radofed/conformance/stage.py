@@ -55,6 +55,8 @@ class Stage:
         """What FetchFeatures returns of the parties."""
         self.takes_receipts = True
         """Whether a receipt that comes with a chunk is taken."""
+        self.slowest_s = 0.0
+        """What the party took at most to accept a query, or to upload for a cohort."""
         self.withholds_witnesses = False
         """Whether the other parties' answers to a challenge are held back."""
         self.newest: Envelope | None = None
