@@ -47,6 +47,9 @@ def party(
         float, typer.Option(help="Seconds for which something that must not happen is waited for.", min=0.1)
     ] = 3.0,
     only_prepare: OnlyPrepare = False,
+    set_back: Annotated[
+        bool, typer.Option("--set-back", help="Try one thing: the party has lost its ledger since the last run.")
+    ] = False,
 ) -> Result:
     """Play the coordinator, a learner and all other parties against one party, good and bad ones.
 
@@ -61,7 +64,8 @@ def party(
     if only_prepare:
         return _prepared(kit)
     output.note(in_lines(kit.sentences()))
-    found = try_party(kit, Times(wait_s, patience_s, quiet_s), lambda each: output.note(each.sentence))
+    times = Times(wait_s, patience_s, quiet_s)
+    found = try_party(kit, times, lambda each: output.note(each.sentence), set_back=set_back)
     return _reported(found)
 
 

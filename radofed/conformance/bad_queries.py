@@ -6,11 +6,13 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
+import gmpy2
+
 from learner.decryption import LearnerKey
 from rado.v1 import query_pb2
 from radofed.conformance.kit import LEARNER, STRANGER, Kit
 from radofed.conformance.play import Edit
-from wire.envelopes import MessageType, SigningKey
+from wire.envelopes import MessageType
 from wire.errors import Code
 from wire.query import PaillierKey
 
@@ -33,7 +35,8 @@ class BadQuery(NamedTuple):
 
 def bad_queries(kit: Kit, key: LearnerKey) -> list[BadQuery]:
     """All of them."""
-    return [*_of_versions(), *_of_schemas(kit), *_of_terms(), *_of_bindings(kit.request.name), *_of_keys(kit, key)]
+    of_keys = [*_of_keys(kit, key), *_of_subgroups(kit, key)]
+    return [*_of_versions(), *_of_schemas(kit), *_of_terms(), *_of_bindings(kit.request.name), *of_keys]
 
 
 def _setting(name: str, value: object) -> Edit:
@@ -136,18 +139,26 @@ def _of_bindings(own: str) -> list[BadQuery]:
     ]
 
 
-def _of_keys(kit: Kit, key: LearnerKey) -> list[BadQuery]:
-    own = kit.signing_key(LEARNER)
-    made = PaillierKey(LEARNER, key.public_key.without_subgroup, key.not_before_unix_s, key.not_after_unix_s)
+class _Certified:
+    """Makes edits that put another certified key into a query."""
 
-    def certified(edit: Callable[[query_pb2.PaillierKey], None], by: SigningKey = own) -> Edit:
+    def __init__(self, kit: Kit, key: LearnerKey) -> None:
+        self._kit = kit
+        self._made = PaillierKey(LEARNER, key.public_key.without_subgroup, key.not_before_unix_s, key.not_after_unix_s)
+
+    def __call__(self, edit: Callable[[query_pb2.PaillierKey], None], by: str = LEARNER) -> Edit:
         def put(message: query_pb2.Query) -> None:
-            changed = made.to_proto()
+            changed = self._made.to_proto()
             edit(changed)
-            signed = by.sign(MessageType.PAILLIER_KEY, changed.SerializeToString(deterministic=True))
+            payload = changed.SerializeToString(deterministic=True)
+            signed = self._kit.signing_key(by).sign(MessageType.PAILLIER_KEY, payload)
             message.paillier_key.CopyFrom(signed.to_proto())
 
         return put
+
+
+def _of_keys(kit: Kit, key: LearnerKey) -> list[BadQuery]:
+    certified = _Certified(kit, key)
 
     def even(changed: query_pb2.PaillierKey) -> None:
         changed.modulus = changed.modulus[:-1] + bytes([changed.modulus[-1] ^ 1])
@@ -161,11 +172,37 @@ def _of_keys(kit: Kit, key: LearnerKey) -> list[BadQuery]:
     def of_another(changed: query_pb2.PaillierKey) -> None:
         changed.learner = STRANGER
 
-    stranger = kit.signing_key(STRANGER)
     return [
         BadQuery("5", "an even Paillier modulus", certified(even), _KEY),
         BadQuery("5", "a Paillier modulus of 1024 bits", certified(short), _KEY),
         BadQuery("5", "a Paillier key that ends before the query", certified(ending), _KEY),
         BadQuery("5", "a Paillier key of another learner", certified(of_another), _KEY),
-        BadQuery("5", "a Paillier key that another member signed", certified(lambda _: None, stranger), _KEY),
+        BadQuery("5", "a Paillier key that another member signed", certified(lambda _: None, STRANGER), _KEY),
+    ]
+
+
+def _of_subgroups(kit: Kit, key: LearnerKey) -> list[BadQuery]:
+    certified, n = _Certified(kit, key), key.public_key.n
+
+    def generated_by(generator: int, *, is_named: bool = True) -> Edit:
+        def change(changed: query_pb2.PaillierKey) -> None:
+            octets = generator.to_bytes(-(-generator.bit_length() // 8), "big")
+            changed.subgroup.generator, changed.subgroup.order_bits = octets, 576
+
+        def put(message: query_pb2.Query) -> None:
+            certified(change)(message)
+            if is_named:
+                features = sorted({*message.features, "short-opening"})
+                del message.features[:]
+                message.features.extend(features)
+
+        return put
+
+    of_symbol_less_one = next(number for number in range(2, 1000) if gmpy2.jacobi(number, n) == -1)
+    codes = (*_KEY, Code.FEATURE_MISSING)
+    return [
+        BadQuery("5", "a subgroup without the feature short-opening", generated_by(4, is_named=False), codes),
+        BadQuery("5", "a subgroup with the generator 1", generated_by(1), codes),
+        BadQuery("5", "a subgroup with a generator above the modulus", generated_by(n + 4), codes),
+        BadQuery("5", "a subgroup with a generator of Jacobi symbol -1", generated_by(of_symbol_less_one), codes),
     ]

@@ -3,17 +3,21 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from dpcore.paillier.public import MINIMUM_BITS
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SystemRandom
 from learner.decryption import LearnerKey
+from radobase.reading import FileKind, read_bytes, with_remedy
+from radobase.writing import write_durably
 from radofed.conformance import party_bad, party_good
 from radofed.conformance.findings import Finding, Findings
 from radofed.conformance.kit import Kit
 from radofed.conformance.party_good import Trial
 from radofed.conformance.play import Asking
 from radofed.conformance.stage import Stage
+from wire.envelopes import Envelope
 
 CASES: tuple[Callable[[Trial], None], ...] = (
     party_good.kinds,
@@ -46,17 +50,45 @@ class Times:
     """For what must not happen: a party that is slower than this may do it unseen."""
 
 
-def try_party(kit: Kit, times: Times, on_each: Callable[[Finding], None] = lambda _: None) -> Findings:
-    """Serve until everything is tried. Raises ConfigurationError if the address cannot be listened on."""
+def try_party(
+    kit: Kit, times: Times, on_each: Callable[[Finding], None] = lambda _: None, *, set_back: bool = False
+) -> Findings:
+    """Serve until everything is tried. Raises ConfigurationError if the address cannot be listened on.
+
+    set_back: whether the party has lost the ledger of a former run of this kit, and nothing else is tried.
+    """
     findings = Findings(on_each)
     key = LearnerKey(SecretKey.generate(SystemRandom(), bits=MINIMUM_BITS), int(time.time()))
+    newest = kit.directory / _NEWEST
     with Stage(kit) as stage:
         trial = Trial(kit, stage, Asking(kit, key), findings, times.patience_s, times.quiet_s)
+        if set_back:
+            stage.newest = _seen(newest)
+            if party_good.starts(trial, times.start_s):
+                party_bad.stops_if_set_back(trial)
+            return findings
+        stage.withholds_witnesses = True
         if not party_good.starts(trial, times.start_s):
             return findings
+        party_good.waits_for_witnesses(trial)
+        stage.withholds_witnesses = False
         for case in CASES:
             case(trial)
             if not trial.kinds:
                 findings.add("6", "it computes a kind of query", passed=False, detail="nothing further can be tried")
                 break
+        if trial.newest is not None:
+            write_durably(newest, trial.newest.to_bytes())
     return findings
+
+
+_NEWEST = "newest.signed"
+"""The acceptance with the most ledger entries of the last run, in the kit's directory."""
+_FILE = FileKind(with_remedy("run the kit once without --set-back, to its end"), limit_bytes=1 << 16)
+
+
+def _seen(file: Path) -> Envelope:
+    """The acceptance of a former run. Raises ConfigurationError if there is none."""
+    if not file.exists():
+        raise _FILE.error(file, "is not there, so no acceptance with a ledger head has been seen")
+    return Envelope.from_bytes(read_bytes(file, _FILE))

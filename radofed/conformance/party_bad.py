@@ -131,7 +131,7 @@ def refuses_cohorts(trial: Trial) -> None:
                 own = play.accepted()
             except RefusedError as error:
                 raise _not_released(error, charged_by) from error
-            trial.check_acceptance(own.acceptance)
+            trial.check_acceptance(own)
             play.ready()
             message = play.cohort(bad.change(play, play.acceptances(own)))
             bad.around(message)
@@ -205,8 +205,7 @@ def refuses_rosters(trial: Trial) -> None:
         stage.roster = envelope
         with trial.case("3", f"it accepts nothing with {what}"):
             play.show(Phase.ANSWERING, PartyState.SILENT)
-            play.seen(trial.quiet_s)
-            answer = play.answer(0.0)
+            answer = play.answer()
             if answer is not None and answer.refusal is None:
                 raise UnmetError("3", "it accepted")
         play.end()
@@ -286,6 +285,21 @@ def stops_at_a_conflict(trial: Trial) -> None:
         if not stage.wait(lambda: len(stage.calls("AskWitnesses")) > asked, trial.patience_s):
             raise UnmetError("7.2", "it does not")
     stage.has_another_answer = False
+
+
+def stops_if_set_back(trial: Trial) -> None:
+    """Its ledger is empty, and the kit has an acceptance of a former run, whose head the ledger lacks."""
+    what = "it answers nothing if other parties show an acceptance of its own that its ledger lacks"
+    play = trial.play(trial.plan())
+    with trial.case("7.9", what):
+        if not trial.stage.wait(lambda: trial.stage.calls("FetchWitnesses"), trial.patience_s):
+            raise UnmetError("7.9", "it asks no other party after its start")
+        play.show(Phase.ANSWERING, PartyState.SILENT)
+        play.seen(2 * trial.quiet_s)
+        answer = play.answer(0.0)
+        if answer is not None and answer.refusal is None:
+            raise UnmetError("7.9", "it accepted a query: the budget that the former ledger spent is spent again")
+    play.end()
 
 
 def _with_little_noise(message: query_pb2.Query) -> None:

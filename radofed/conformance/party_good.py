@@ -16,8 +16,8 @@ from dpcore.errors import RadofedError
 from learner.planning import Plan
 from radofed.conformance.contribution import expected_sums, of_deviation
 from radofed.conformance.findings import Findings, UnmetError
-from radofed.conformance.kit import LEARNER, Kit
-from radofed.conformance.play import Asking, Edit, Play, RefusedError, Upload, requests
+from radofed.conformance.kit import LEARNER, SMALLEST_COHORT, Kit
+from radofed.conformance.play import Answer, Asking, Edit, Play, RefusedError, Upload, requests
 from radofed.conformance.stage import Stage
 from wire.envelopes import Envelope
 from wire.errors import Code, WireError
@@ -40,17 +40,24 @@ class Trial:
     asking: Asking
     findings: Findings
     patience_s: float
-    quiet_s: float
+    least_quiet_s: float
     features: frozenset[str] = frozenset()
     kinds: list[str] = field(default_factory=list)
     """Kinds of query that it computes, the first one for all that needs any."""
     mask_keys: list[bytes] = field(default_factory=list)
+    newest: Envelope | None = None
+    """Its acceptance with the most ledger entries; None as long as none has a head."""
     obfuscators: set[int] = field(default_factory=set)
     """r of all ciphertexts of all uploads."""
     noise: list[NDArray[np.float64]] = field(default_factory=list)
     """Of all uploads, in standard deviations."""
     cohorts_with: dict[str, list[Envelope]] = field(default_factory=dict)
     """Acceptances of the kit's parties that the party has verified in a cohort, by party."""
+
+    @property
+    def quiet_s(self) -> float:
+        """How long to wait for what must not happen: twice what the party took for what it may do, or more."""
+        return max(self.least_quiet_s, 2 * self.stage.slowest_s)
 
     @contextmanager
     def case(self, section: str, what: str) -> Iterator[list[str]]:
@@ -80,7 +87,7 @@ class Trial:
     def uploaded(self, play: Play) -> Upload:
         """Play the present attempt to its end, all members behaving, and check what was uploaded. Raises UnmetError."""
         own = play.accepted()
-        self.check_acceptance(own.acceptance)
+        self.check_acceptance(own)
         play.ready()
         acceptances = play.acceptances(own)
         upload = play.uploaded(own, acceptances)
@@ -90,14 +97,17 @@ class Trial:
         self.check_upload(play, upload)
         return upload
 
-    def check_acceptance(self, said: Acceptance | None) -> None:
+    def check_acceptance(self, own: Answer) -> None:
         """Raise UnmetError if an acceptance is not as it should be."""
+        said = own.acceptance
         assert said is not None, "it was accepted"
         if said.rows != self.kit.records.rows:
             raise UnmetError("4", f"it accepts for {said.rows} rows, and the table has {self.kit.records.rows}")
         if said.mask_key in self.mask_keys:
             raise UnmetError("7.2", "a mask key is used in two attempts")
         self.mask_keys.append(said.mask_key)
+        if said.ledger_head is not None and (self.newest is None or _entries(self.newest) < said.ledger_head.entries):
+            self.newest = own.envelope
 
     def check_upload(self, play: Play, upload: Upload) -> None:
         """Raise UnmetError if an upload does not hold the sums over the rows. Keeps its noise for `check_noise`."""
@@ -150,6 +160,21 @@ def starts(trial: Trial, within_s: float) -> bool:
     return True
 
 
+def waits_for_witnesses(trial: Trial) -> None:
+    """After a start it answers nothing until others have confirmed its ledger."""
+    stage, what = trial.stage, "after its start it answers nothing before other parties have answered its challenge"
+    if not stage.wait(lambda: stage.calls("AskWitnesses"), trial.quiet_s):
+        trial.findings.add("7.9", what, passed=None, detail="it sends no challenge: it keeps no chain")
+        return
+    play = trial.play(trial.plan())
+    with trial.case("7.9", what):
+        play.show(Phase.ANSWERING, PartyState.SILENT)
+        play.seen(trial.quiet_s)
+        if play.answer(0.0) is not None:
+            raise UnmetError("7.9", "it answers a query: a copy of an older ledger would, too")
+    play.end()
+
+
 def kinds(trial: Trial) -> None:
     """Which kinds of query it computes, and whether their sums are right."""
     for kind, request in requests(trial.kit, CLEAR).items():
@@ -189,7 +214,7 @@ def repeats(trial: Trial) -> None:
     play = trial.play(trial.plan())
     with trial.case("7.2", "shown the same query again after its answer, it sends no other answer"):
         own = play.accepted()
-        trial.check_acceptance(own.acceptance)
+        trial.check_acceptance(own)
         play.show(Phase.ANSWERING, PartyState.SILENT)
         play.seen(trial.quiet_s)
         answers = {
@@ -262,6 +287,10 @@ def questions(trial: Trial) -> None:
         play.seen(trial.quiet_s)
         if play.chunks():
             raise UnmetError("7.2", "it uploads for a question")
+    beside = trial.play(trial.plan(LARGE))
+    with trial.case("7.2", "a question reserves nothing: beside an open one, another large query fits"):
+        beside.accepted()
+    beside.end()
     play.end()
 
 
@@ -269,8 +298,9 @@ def optional_features(trial: Trial) -> None:
     """What a query asks only of parties that state it."""
     cohort_what = "noise of the cohort that answers: a top-up for the cohort that came"
     if Feature.COHORT_NOISE.value in trial.features and isinstance(trial.plan().query.kind.shares, GaussianShares):
-        request = requests(trial.kit, SMALL)[trial.kinds[0]]
-        plan = trial.asking.plan(request, 3, understood=trial.features)
+        # Of 24 that are asked three answer, so that nearly all of the noise is the top-up.
+        request = replace(requests(trial.kit, SMALL)[trial.kinds[0]], cohort_min=SMALLEST_COHORT)
+        plan = trial.asking.plan(request, len(trial.kit.peers), understood={*UNDERSTOOD, Feature.COHORT_NOISE.value})
         play = trial.play(plan)
         with trial.case("6", cohort_what):
             _of_three(trial, play)
@@ -291,12 +321,12 @@ def optional_features(trial: Trial) -> None:
 
 
 def _of_three(trial: Trial, play: Play) -> None:
-    """Four are asked and three answer: shares are for four, and a top-up makes up for the fourth."""
+    """Many are asked and three answer: shares are for many, and a top-up makes up for those that are absent."""
     own = play.accepted()
     play.ready()
-    absent = play.peers[-1]
-    acceptances = {name: each for name, each in play.acceptances(own).items() if name != absent}
-    play.mask_keys.pop(absent)
+    present = (trial.kit.request.name, *play.peers[: SMALLEST_COHORT - 1])
+    acceptances = {name: each for name, each in play.acceptances(own).items() if name in present}
+    play.mask_keys = {name: key for name, key in play.mask_keys.items() if name in present}
     upload = play.uploaded(own, acceptances)
     found = upload.open()
     if found.problems:

@@ -6,7 +6,8 @@ The kit's learner asks it, and the kit's parties accept it, with mask keys that 
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -260,12 +261,19 @@ class Play:
     def accepted(self) -> Answer:
         """The party's acceptance. Raises UnmetError if it sends none."""
         self.show(Phase.ANSWERING, PartyState.SILENT)
-        answer = self.answer()
+        with self._timed():
+            answer = self.answer()
         if answer is None:
             raise UnmetError("7.2", f"no answer to a query within {self.patience_s:g} s")
         if answer.refusal is not None:
             raise RefusedError(answer.refusal.code)
         return answer
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self.stage.slowest_s = max(self.stage.slowest_s, min(time.monotonic() - began, self.patience_s / 2))
 
     def ready(self) -> None:
         """Let the party compute. Raises UnmetError if it does not get ready."""
@@ -331,7 +339,8 @@ class Play:
                     return found[1]
             return None
 
-        receipt = self.stage.wait(receipts, self.patience_s)
+        with self._timed():
+            receipt = self.stage.wait(receipts, self.patience_s)
         if receipt is None:
             more = f"; {len(self.chunks())} of {opened.chunks} chunks came" if self.chunks() else ""
             raise UnmetError(

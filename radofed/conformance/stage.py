@@ -24,7 +24,7 @@ from radofed.conformance.kit import Kit
 from wire.envelopes import Envelope, sha256
 from wire.errors import Code, WireError
 from wire.query import OWN_FEATURES
-from wire.statements import Challenge, Witness
+from wire.statements import Challenge, Witness, name_of
 from wire.status import Phase
 from wire.transport import LONG_POLL_S
 
@@ -55,6 +55,12 @@ class Stage:
         """What FetchFeatures returns of the parties."""
         self.takes_receipts = True
         """Whether a receipt that comes with a chunk is taken."""
+        self.slowest_s = 0.0
+        """What the party took at most to accept a query, or to upload for a cohort."""
+        self.withholds_witnesses = False
+        """Whether the other parties' answers to a challenge are held back."""
+        self.newest: Envelope | None = None
+        """The acceptance of the party that the other parties say they have seen."""
         self.has_another_answer = False
         """Whether answers get ANSWER_CONFLICT, as if another copy of the party had answered."""
         self.answers: dict[str, Callable[[Any], Any]] = {}
@@ -225,12 +231,18 @@ class _Parties(party_service_pb2_grpc.PartyServiceServicer):
         self._stage.note("FetchWitnesses", request)
         if self._challenge is None or Challenge.from_bytes(self._challenge.payload).nonce != request.nonce:
             raise WireError(Code.QUERY_UNKNOWN, "The challenge is not known: ask again.")
-        kit = self._stage.kit
+        kit, newest = self._stage.kit, self._stage.newest
+        names = () if newest is None else (name_of(newest),)
         said = [
-            Witness(kit.roster.federation, peer, kit.subject.name, request.nonce, None).sign(kit.signing_key(peer))
-            for peer in kit.peers
+            Witness(kit.roster.federation, peer, kit.subject.name, request.nonce, newest, names).sign(
+                kit.signing_key(peer)
+            )
+            for peer in (() if self._stage.withholds_witnesses else kit.peers)
         ]
-        return party_service_pb2.FetchWitnessesResponse(witnesses=[each.to_proto() for each in said])
+        response = party_service_pb2.FetchWitnessesResponse(witnesses=[each.to_proto() for each in said])
+        if newest is not None:
+            response.newest.CopyFrom(newest.to_proto())
+        return response
 
     async def SubmitWitness(
         self, request: party_service_pb2.SubmitWitnessRequest, context: Any

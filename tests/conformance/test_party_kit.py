@@ -18,12 +18,23 @@ def joining(tmp_path):
 
 @pytest.mark.more
 def test_our_own_party_conforms(joining):
+    missing = rado(*joining.words("--set-back"), code=4)["error"]["message"]
+    assert "run the kit once without --set-back" in missing
     with joining.node():
         data = rado(*joining.words(*QUICK))["data"]
     assert data["conforms"]
     assert (data["failed"], data["skipped"]) == (0, 0)
     assert data["passed"] > 80
     assert {each["section"].partition(".")[0] for each in data["findings"]} == {"1", "2", "3", "4", "5", "6", "7"}
+    # With its ledger lost, it answers nothing: the kit's parties show what it accepted.
+    for file in (joining.home / "state").glob("ledger*"):
+        file.unlink()
+    with joining.node():
+        data = rado(*joining.words(*QUICK, "--set-back"))["data"]
+    assert [each["what"] for each in data["findings"] if each["section"] == "7.9"] == [
+        "it answers nothing if other parties show an acceptance of its own that its ledger lacks"
+    ]
+    assert data["conforms"]
 
 
 # The break, the section that a failure must name, and words of its detail.
