@@ -219,12 +219,8 @@ class Session:
             key.expiry_warning(now.timestamp()),
             "" if is_short or key.secret.short_opening is None else _OPENS_SLOWLY,
             parties.warning,
-<<<<<<< HEAD
             _ends_early(plan.query),
-            *(f"{each} and will refuse: its rows are not in the answer" for each in lacking),
-=======
             *(f"{each} and will refuse: its rows are not in the answer" for each in (*without, *lacking)),
->>>>>>> 4564d133a924d9fd9e67aa8b5cf524fc1c40d544
         )
         return replace(plan, not_asked=parties.not_asked, warnings=tuple(filter(None, warnings)))
 
