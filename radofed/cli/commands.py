@@ -9,6 +9,7 @@ from radofed.cli import (
     audit,
     backup,
     certificate,
+    conformance,
     console,
     coordinator,
     demo,
@@ -17,6 +18,7 @@ from radofed.cli import (
     party,
     party_approval,
     party_rehearse,
+    party_studies,
     plan,
     provision,
     schema,
@@ -67,12 +69,13 @@ _COMMANDS: dict[typer.Typer, tuple[Callable[..., Result], ...]] = {
         ),
         report.report,
     ),
+    conformance.app: (conformance.party, conformance.learner),
     coordinator.app: (coordinator.drain, coordinator.undrain),
     ledger.app: (ledger.history,),
     party.app: (
         *(party_approval.pending, party_approval.explain, party_approval.approve, party_approval.refuse),
         *(party_approval.pause, party_approval.resume, party.report, party.members, party.logs),
-        party_rehearse.rehearse,
+        *(party_studies.studies, party_rehearse.rehearse),
     ),
     provision.app: (
         *(provision.create, provision.request, provision.sign, provision.add, provision.install, provision.renew),
@@ -90,6 +93,7 @@ for name, child in {
     "audit": audit.app,
     "backup": backup.app,
     "certificate": certificate.app,
+    "conformance": conformance.app,
     "coordinator": coordinator.app,
     "learner": queries.app,
 }.items():
