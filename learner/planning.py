@@ -113,6 +113,8 @@ class Plan:
         costs = [*self._privacy_words(), *noise, times, *self._quorum_words(), *self._retry_words()]
         purpose = [purpose_sentence(query.purpose)] if query.purpose else []
         chosen = [self.chosen] if self.chosen else []
+        if query.training is not None:
+            chosen += [f"It is one query of a {query.training.words}. People at a party may decide on all of it once."]
         return [what, *chosen, *purpose, *part, size, cohort, *others, *costs, *warnings]
 
     def _repr_html_(self) -> str:
@@ -205,6 +207,9 @@ def plan_query(
     features += [Feature.CLASS_PRODUCTS] * has_class_products(kind)
     features += [Feature.PERSONS] * (kind.persons is not None)
     features += [Feature.CLASS_WEIGHTS] * has_class_weights(kind)
+    # A question needs no decision. A party that does not know the feature asks its people at each round.
+    training = None if question or Feature.TRAINING.value not in understood else request.training
+    features += [Feature.TRAINING] * (training is not None)
     if request.epoch is not None and not kind.takes_parts:
         # What they state is about all rows, and this kind's cost depends on how many there are.
         stated = ()
@@ -240,6 +245,7 @@ def plan_query(
         persons=kind.persons,
         noise_of_cohort=kind.cohorts is not None,
         mask_neighbours=neighbours,
+        training=training,
     )
     _check_size(query)
     complete = stated if len(stated) == len(asked) else None

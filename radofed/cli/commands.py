@@ -17,6 +17,7 @@ from radofed.cli import (
     party,
     party_approval,
     party_rehearse,
+    party_standing,
     plan,
     provision,
     schema,
@@ -71,6 +72,7 @@ _COMMANDS: dict[typer.Typer, tuple[Callable[..., Result], ...]] = {
     ledger.app: (ledger.history,),
     party.app: (
         *(party_approval.pending, party_approval.explain, party_approval.approve, party_approval.refuse),
+        *(party_standing.approvals, party_standing.revoke, party_standing.delegate),
         *(party_approval.pause, party_approval.resume, party.report, party.members, party.logs),
         party_rehearse.rehearse,
     ),
