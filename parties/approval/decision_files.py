@@ -30,7 +30,7 @@ from wire.envelopes import Envelope
 from wire.errors import WireError
 
 _FORMAT = 1
-_LONGEST_DECISION, _LONGEST_QUERY = 1 << 20, 1 << 26
+_LONGEST_DECISION, _LONGEST_QUERY = 1 << 16, 1 << 26
 _READABLE = 0o644
 _DECISION, _WAITING, _OUTCOME = "decision", "waiting", "outcome"
 _APPROVALS = "approvals.json"

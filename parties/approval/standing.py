@@ -1,13 +1,12 @@
 """Approvals of several queries: people decide once about a training, a study or a list of questions.
 
-What one lets through is in its terms, whose digest is its id: of which learner and key, about which schema, which kinds
-and columns, at what cost in total, how many queries and attempts, until when. Within them a query needs no decision of
-its own. Whatever is outside of them waits as if there were no approval, and nothing is charged meanwhile.
+Its terms say what one lets through, and their digest is its id. A query within them needs no decision of its own. What
+is outside of them waits as if there were no approval, and nothing is charged meanwhile.
 
 Nothing here allows what the policy or the ledger refuses: an approval takes the place of people's decision only.
 
-As many people as the policy says must approve. Their acts are counted by the policy of the moment at each use. One
-revokes. The acts and the uses are in the ledger's file (parties.ledger.approvals).
+As many people as the policy says must approve, counted by the policy of the moment at each use. One revokes. Acts and
+uses are in the ledger's file (parties.ledger.approvals).
 """
 
 import json
@@ -21,7 +20,6 @@ from typing import Any, Final
 from dpcore.errors import ConfigurationError
 from dpcore.predicates.expressions import Predicate, PredicateError
 from dpcore.predicates.notation import parse, to_text
-from dpcore.queries.statistic import StatisticQuery
 from parties.approval.decisions import LONGEST_TEXT, Decision, DecisionError, Delegates, Person, counted, key, why_not
 from parties.history.database import HistoryDatabase
 from parties.ledger.approvals import (
@@ -187,7 +185,7 @@ def terms_of_questions(
     Raises ConfigurationError if the list is empty, or a text is no predicate over the schema.
     """
     query = Query.from_bytes(envelope.payload)
-    if query.feature_map is not None or not isinstance(query.kind, StatisticQuery):
+    if query.feature_map is not None or not query.kind.batch:
         raise ConfigurationError("a list of questions is approved at a statistic without a feature map")
     try:
         predicates = [parse(text) for text in questions]
@@ -228,8 +226,8 @@ def rows_words(query: Query) -> str:
 def why_outside(terms: Terms, opened: OpenedQuery) -> str:
     """Why a query is none of those that terms are for: part of a sentence, empty if it is one."""
     query = opened.query
-    asked = _predicates(query)
-    read = columns(query.schema, asked, query.feature_map) if asked is not None else columns(query.schema.unweighted)
+    asked = query.kind.batch
+    read = columns(query.schema, asked, query.feature_map) if asked else columns(query.schema.unweighted)
     more = sorted(set(read) - set(terms.columns))
     found = {
         "it is of another learner, or another key signed it": (
@@ -245,7 +243,7 @@ def why_outside(terms: Terms, opened: OpenedQuery) -> str:
         f"it may be charged {amount(query.max_attempts, 'time')}": query.max_attempts > terms.attempts,
     }
     if terms.covers is Covers.QUESTIONS:
-        unlisted = [text for text in map(_text, asked or ()) if text not in terms.questions]
+        unlisted = [text for text in map(_text, asked) if text not in terms.questions]
         found[f"{', '.join(unlisted[:3])} is not on the list"] = bool(unlisted)
     return next((why for why, is_so in found.items() if is_so), "")
 
@@ -253,7 +251,7 @@ def why_outside(terms: Terms, opened: OpenedQuery) -> str:
 def items_of(terms: Terms, query: Query) -> tuple[str, ...]:
     """What a query asks, so that nothing is asked twice: of a list its questions, otherwise the whole content."""
     if terms.covers is Covers.QUESTIONS:
-        return tuple(sorted({_text(each) for each in _predicates(query) or ()}))
+        return tuple(sorted({_text(each) for each in query.kind.batch}))
     message = query.to_proto()
     parts = (part.SerializeToString(deterministic=True) for part in (message.held_back, message.feature_map))
     return (sha256(query.schema.digest, kind_bytes(query.kind), *parts).hex(),)
@@ -265,10 +263,6 @@ def _text(predicate: Predicate) -> str:
         return to_text(predicate)
     except PredicateError:
         return "(a predicate that is too long to be written)"
-
-
-def _predicates(query: Query) -> Sequence[Predicate] | None:
-    return query.kind.predicates if isinstance(query.kind, StatisticQuery) else None
 
 
 @dataclass(frozen=True)

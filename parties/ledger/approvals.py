@@ -1,8 +1,9 @@
 """Approvals of several queries in the ledger's file: what people gave, what was used of it, and what ended.
 
-They are in the ledger's file, because an approval is used up by the transaction that reserves or charges a query under
-it. A use is an attempt whose event is in the ledger: one that is released is none any more. What is given, and what
-ends before its time, is an entry of the ledger's chain, so an older copy of the ledger is noticed as such, and
+An approval is used up by the transaction that reserves or charges a query under it, so both are in one file. A use is
+an attempt whose event is in the ledger: one that is released is none any more.
+
+What is given, and what ends before its time, is an entry of the ledger's chain, so that an older copy is noticed. Then
 `rado ledger acknowledge` ends every approval.
 
 What the terms mean is in parties.approval.standing.

@@ -415,8 +415,9 @@ def update_format(connection: sqlite3.Connection) -> None:
     counts as every learner.
 
     Up to format 3 only the newest acceptance of each other party was kept. Up to format 4 the charges have no curve,
-    and are read as those of an earlier version; up to format 5 they have no side, and are about all rows. Up to format
-    6 there were no approvals of several queries. Raises ValueError for any other scope.
+    and are read as those of an earlier version; up to format 5 they have no side, and are about all rows.
+
+    Up to format 6 there were no approvals of several queries. Raises ValueError for any other scope.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
