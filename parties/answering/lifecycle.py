@@ -23,6 +23,7 @@ from parties.answering.decisions import Party, SentRefusals, Withdrawals, check_
 from parties.answering.spool import Spool, SpoolLostError, Spools
 from parties.approval.decision_files import DecisionFiles
 from parties.approval.gate import Gate, Pass
+from parties.approval.notifying import Notice
 from parties.database import LedgerBusyError
 from parties.history.database import HistoryBusyError, HistoryFileError
 from parties.history.history import History, What, facts_of
@@ -68,6 +69,7 @@ class QueryLifecycle:
         on_lost: Callable[[], None] = lambda: None,
         on_conflict: Callable[[], None] = lambda: None,
         on_worked: Callable[[float], None] = lambda _: None,
+        on_waits: Callable[[Notice], None] = lambda _: None,
         decision_files: DecisionFiles | None = None,
     ) -> None:
         """clock: Unix seconds. may_answer: whether the ledger may be used (parties.answering.witnesses).
@@ -76,7 +78,8 @@ class QueryLifecycle:
         on_charged, on_lost: called after each charge, and after each charged attempt that ended without a total.
         on_conflict: called if another answer of this party was there before its first one to an attempt.
 
-        on_worked: called with the processor time, in seconds, of each decision and of each refused cohort.
+        on_worked: called with the processor time, in seconds, of each decision and of each refused cohort. on_waits:
+        with each query that begins to wait for people.
         decision_files: where other users decide; None if only this process's user does. Raises SeededRandomRefusedError
         for any source except the system's.
         """
@@ -313,7 +316,7 @@ class QueryLifecycle:
             held = self._reserved(work, opened, charge, party, roster, rows, passed)
         except NotCoveredError as error:
             # Another query used the approval up, or people revoked it, in this moment.
-            self.gate.wait(opened, work.attempt, [str(error)])
+            self.gate.wait(opened, work.attempt, charge, [str(error)])
             self._say_pending(work)
             return None
         self._accepted_with[held.query_id, held.attempt] = party

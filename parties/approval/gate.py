@@ -16,6 +16,7 @@ from dpcore.predicates.notation import described, parse
 from parties.approval.decision_files import DecisionFiles, Left, Waiting
 from parties.approval.decisions import Decided, Decision, DecisionError, Decisions, Delegates, Verdict
 from parties.approval.giving import Order, carry_out
+from parties.approval.notifying import Notice
 from parties.approval.standing import Standing
 from parties.history.history import History, Shown, What
 from parties.history.reading import ScopeCost, costs
@@ -235,14 +236,15 @@ class Gate:
         files: DecisionFiles | None = None,
         held: Held = lambda _: ((), 0),
         approvals: Approvals | None = None,
+        on_waits: Callable[[Notice], None] = lambda _: None,
     ) -> None:
         """charges_of: of the ledger. clock: Unix seconds. files: where other users decide, if they do.
 
         held: what the ledger holds, for the costs that these users are shown. approvals: of several queries, in the
-        ledger's file.
+        ledger's file. on_waits: called with each query that begins to wait.
         """
         self._history, self._charges_of, self._clock, self._files = history, charges_of, clock, files
-        self._held = held
+        self._held, self._on_waits = held, on_waits
         self._decisions = Decisions(history.database)
         self._approvals = approvals
         self._standing = None if approvals is None else Standing(approvals, history.database)
@@ -269,14 +271,27 @@ class Gate:
             if use is not None:
                 self._waiting.pop(opened.query_id, None)
                 return Pass(use)
-        self.wait(opened, attempt, [*found, *why], len(decided.decisions))
+        self.wait(opened, attempt, charge, [*found, *why], len(decided.decisions))
         return None
 
-    def wait(self, opened: OpenedQuery, attempt: int, reasons: Sequence[str], decisions: int = 0) -> None:
+    def wait(
+        self, opened: OpenedQuery, attempt: int, charge: Charge, reasons: Sequence[str], decisions: int = 0
+    ) -> None:
         """Note that a query waits for a decision. decisions: how many there are on it."""
-        if opened.query_id not in self._waiting:
+        is_new = opened.query_id not in self._waiting
+        if is_new:
             self._history.happened(opened.query_id, attempt, What.WAITS, self._clock(), reasons=list(reasons))
         self._waiting[opened.query_id] = decisions
+        if is_new:
+            query, training = opened.query, opened.query.training
+            due = query.created_at_unix_s + query.answer_within_s
+            words = "" if training is None else training.words
+            cost = str(charge)
+            self._on_waits(
+                Notice(
+                    opened.query_id.hex(), query.learner, query.words, query.purpose, words, tuple(reasons), cost, due
+                )
+            )
 
     def check(self, opened: OpenedQuery, charge: Charge, policy: Policy) -> None:
         """Before a charge: raise WireError(PERSON_REFUSED) unless the query needs no approval or has it.

@@ -73,6 +73,7 @@ _COMMANDS: dict[typer.Typer, tuple[Callable[..., Result], ...]] = {
     party.app: (
         *(party_approval.pending, party_approval.explain, party_approval.approve, party_approval.refuse),
         *(party_standing.approvals, party_standing.revoke, party_standing.delegate),
+        party_standing.notify_test,
         *(party_approval.pause, party_approval.resume, party.report, party.members, party.logs),
         party_rehearse.rehearse,
     ),

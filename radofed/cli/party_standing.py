@@ -1,5 +1,6 @@
 """`rado party approvals | revoke | delegate`, and approvals of several queries: a training, or a list of questions."""
 
+import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -200,3 +201,27 @@ def delegate(
     until_unix_s = None if until is None else moment(until, 0.0)
     order = Order(Do.UNDELEGATE) if end else Order(Do.DELEGATE, user=user, until_unix_s=until_unix_s)
     return ordered(PartyConfig.load(config), order, "", "", reason)
+
+
+def notify_test(_output: Output, config: ConfigOption) -> Result:
+    """Run the command of [notify] once, with a made-up message, and say how it ended."""
+    from parties.approval.notifying import Notice, message, run_command
+    from parties.config import PartyConfig
+
+    loaded = PartyConfig.load(config)
+    if loaded.notify is None:
+        raise ConfigurationError(f"{config}: has no section [notify]")
+    made_up = Notice(
+        query_id="0" * 64,
+        learner="nobody",
+        asked="nothing: this is a test",
+        purpose="a test of the notification",
+        training="",
+        reasons=("somebody ran rado party notify-test",),
+        cost="nothing",
+        answers_due_unix_s=time.time() + 3600,
+    )
+    begun = time.monotonic()
+    run_command(loaded.notify, json.dumps(message(loaded.name, loaded.federation, [made_up])).encode())
+    seconds = time.monotonic() - begun
+    return Result({"seconds": seconds}, f"{loaded.notify.command[0]} ended well after {seconds:.1f} s")
