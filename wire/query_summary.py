@@ -39,6 +39,7 @@ from radobase.printing import amount, duration, json_text, local_time
 from wire.codec import parse
 from wire.query import Query
 from wire.query_kinds import read_nodes
+from wire.study import Study, study_lines
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,8 @@ class QuerySummary:
     """The epoch of the rows that it is about; empty for all rows."""
     training: str = ""
     """The training that it is a round of, in words; empty without one."""
+    study: Study | None = None
+    """The study that the learner states; None without one."""
 
     @classmethod
     def of(cls, query: Query) -> "QuerySummary":
@@ -97,11 +100,12 @@ class QuerySummary:
             purpose=query.purpose,
             epoch=query.epoch or "",
             training="" if query.training is None else query.training.words,
+            study=query.study,
         )
 
     def to_dict(self) -> dict[str, Any]:
         """All fields by name, in JSON types."""
-        return asdict(self)
+        return {**asdict(self), "study": None if self.study is None else self.study.to_dict()}
 
     def lines(self, most_predicates: int = 20) -> list[str]:
         """For people, one fact a line."""
@@ -112,6 +116,7 @@ class QuerySummary:
             f"learner {self.learner} asks for {self.words}",
             purpose_line(self.purpose),
             *([f"one of several queries, as the learner states it: a {self.training}"] if self.training else []),
+            *study_lines(self.study),
             *(["predicates:", *shown, *more] if self.predicates else []),
             f"columns that the answer depends on: {', '.join(self.columns) or 'none'}",
             *([f"numbers beyond these bounds count as if at them: {', '.join(self.bounds)}"] if self.bounds else []),
@@ -128,9 +133,10 @@ def purpose_line(purpose: str) -> str:
     return f"purpose, as the learner states it: {json_text(purpose)}" if purpose else "purpose: none is stated"
 
 
-def with_purpose(words: str, purpose: str) -> str:
+def with_purpose(words: str, purpose: str, study: Study | None = None) -> str:
     """What is asked in one line, with what it is for if that is stated."""
-    return f"{words}; purpose: {json_text(purpose)}" if purpose else words
+    words = f"{words}; purpose: {json_text(purpose)}" if purpose else words
+    return words if study is None else f"{words}; study: {study.short}"
 
 
 def _bounds(schema: Schema, read: Iterable[str]) -> tuple[str, ...]:
@@ -211,6 +217,10 @@ _MEANINGS = {
     "noise_of_cohort": "the noise is that of the cohort that answers; 0: of the smallest one",
     "mask_neighbours": "each party of a cohort shares masks with so many others; 0: with all others",
     "purpose": "what the learner says that the answer is for; nothing checks it",
+    "Study.purpose": "what the learner says that the study is to find out; nothing checks it",
+    "Study.protocol_number": "the study's budget at a party goes by it",
+    "Study.begins": "its first day, in UTC",
+    "Study.ends": "its last day, in UTC",
     "quorum_wait_s": "wait for further parties once there are enough; 0 for the whole phase",
 }
 
@@ -308,7 +318,8 @@ class _Shown:
             return local_time(value)
         if field.name.endswith("_sigma"):
             return self._noise(field, value)
-        meaning = _MEANINGS.get(field.name, "")
+        # A field of a study has its own meaning, such as its purpose.
+        meaning = _MEANINGS.get(field.full_name.removeprefix("rado.v1."), _MEANINGS.get(field.name, ""))
         if field.name.endswith("_s") and value:
             meaning = f"{duration(value)}{': ' * bool(meaning)}{meaning}"
         return meaning

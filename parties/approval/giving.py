@@ -15,7 +15,15 @@ from typing import Any, Self
 from dpcore.errors import ConfigurationError
 from parties.approval.decision_files import DecisionFiles
 from parties.approval.decisions import Decision, DecisionError, Delegates, Delegation, Person
-from parties.approval.standing import Approval, Covers, Standing, Terms, terms_of_questions, terms_of_training
+from parties.approval.standing import (
+    Approval,
+    Covers,
+    Standing,
+    Terms,
+    terms_of_questions,
+    terms_of_study,
+    terms_of_training,
+)
 from parties.config import PartyConfig
 from parties.database import LedgerOwner
 from parties.history.database import HistoryDatabase
@@ -24,6 +32,7 @@ from parties.ledger.ledger import Ledger
 from parties.policy import Policy
 from radobase.printing import local_time
 from wire.envelopes import Envelope
+from wire.training import MOST_QUERIES
 
 MOST_QUESTIONS = 1000
 NO_SUBJECT = bytes(32)
@@ -51,13 +60,17 @@ class Order:
     do: Do
     covers: Covers = Covers.TRAINING
     epsilon: str | None = None
-    """Exact; None for all that was announced."""
+    """Exact; None for all that a training announced."""
     until_unix_s: float | None = None
     questions: tuple[str, ...] = ()
+    queries: int = 0
+    """The most queries of a study; 0 for as many as fit in epsilon."""
     user: str = ""
     """The delegate."""
 
     def __post_init__(self) -> None:
+        if not 0 <= self.queries <= MOST_QUERIES:
+            raise ConfigurationError(f"an approval is for at most {MOST_QUERIES} queries")
         if len(self.questions) > MOST_QUESTIONS:
             raise ConfigurationError(f"a list has at most {MOST_QUESTIONS} questions")
         if self.epsilon is not None:
@@ -81,7 +94,8 @@ class Order:
             if not isinstance(questions, list) or not all(isinstance(text, str) for text in questions):
                 raise TypeError("a question is no text")
             end = None if until is None else float(until)
-            return cls(Do(content["do"]), Covers(content["covers"]), epsilon, end, tuple(questions), user)
+            queries = int(content.get("queries", 0))
+            return cls(Do(content["do"]), Covers(content["covers"]), epsilon, end, tuple(questions), queries, user)
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigurationError(f"it is no order that `rado party` writes: {error}") from error
 
@@ -100,6 +114,12 @@ def proposed(order: Order, envelope: Envelope, now_unix_s: float) -> Terms:
     match order.covers:
         case Covers.TRAINING:
             return terms_of_training(envelope, now_unix_s, epsilon=epsilon, until_unix_s=order.until_unix_s)
+        case Covers.STUDY:
+            if epsilon is None:
+                raise ConfigurationError("a study needs an epsilon for all of it, with --epsilon")
+            return terms_of_study(
+                envelope, now_unix_s, epsilon=epsilon, until_unix_s=order.until_unix_s, queries=order.queries
+            )
         case Covers.QUESTIONS:
             if epsilon is None or order.until_unix_s is None:
                 raise ConfigurationError("a list of questions needs an epsilon for all of it and an end: give both")

@@ -9,6 +9,7 @@ As many people as the policy says must approve, counted by the policy of the mom
 uses are in the ledger's file (parties.ledger.approvals).
 """
 
+import datetime as dt
 import json
 import secrets
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ from parties.ledger.approvals import (
 )
 from parties.ledger.charges import Charge
 from parties.policy import Policy
-from radobase.printing import amount, listed, local_time
+from radobase.printing import amount, json_text, listed, local_time
 from wire.envelopes import Envelope, sha256
 from wire.query import OpenedQuery, Query
 from wire.query_kinds import kind_bytes
@@ -43,13 +44,14 @@ from wire.query_summary import columns
 LONGEST_S: Final = 366 * 24 * 3600
 """The longest time for which an approval is given."""
 _DOMAIN = b"radofed/approval\0"
-_TRAINING_KINDS = ("gradient", "moments", "statistic")
+_KINDS = ("gradient", "moments", "statistic")
 
 
 class Covers(StrEnum):
     """What an approval is for."""
 
     TRAINING = "training"
+    STUDY = "study"
     QUESTIONS = "questions"
 
 
@@ -62,7 +64,7 @@ class Terms:
     signing_key: str
     """Of the learner, which signs every query: the id of the key, in hexadecimal."""
     subject: str
-    """The digest of the training's own terms, in hexadecimal; empty of a list of questions."""
+    """The digest of the training's own terms, or of the study, in hexadecimal; empty of a list of questions."""
     words: str
     """What it is for, for people."""
     schema_digest: str
@@ -71,7 +73,7 @@ class Terms:
     columns: tuple[str, ...]
     """Source columns that answers may depend on."""
     questions: tuple[str, ...]
-    """Predicates, each of which may be asked once; empty of a training."""
+    """Predicates, each of which may be asked once; empty of a training or a study."""
     rows: str
     """Which rows, and whose, in words: every query is about the same."""
     epsilon: str
@@ -156,7 +158,7 @@ def terms_of_training(
         subject=training.digest.hex(),
         words=training.words,
         schema_digest=query.schema.unweighted.digest.hex(),
-        kinds=_TRAINING_KINDS,
+        kinds=_KINDS,
         columns=columns(query.schema),
         questions=(),
         rows=rows_words(query),
@@ -165,6 +167,48 @@ def terms_of_training(
         queries=training.queries,
         attempts=training.max_attempts,
         until_unix_s=int(end),
+        made_at_unix_s=now_unix_s,
+        salt=secrets.token_hex(16),
+    )
+
+
+def terms_of_study(
+    envelope: Envelope,
+    now_unix_s: float,
+    *,
+    epsilon: Fraction,
+    until_unix_s: float | None = None,
+    queries: int = 0,
+) -> Terms:
+    """The terms of an approval of the study that a query names, as it states it. envelope: the query, verified.
+
+    until_unix_s: by default the end of the study's last day. queries: the most, 0 for as many as fit in epsilon. Raises
+    ConfigurationError if the query names no study, or the study ends before.
+    """
+    query = Query.from_bytes(envelope.payload)
+    study = query.study
+    if study is None:
+        raise ConfigurationError("this query names no study: approve it alone, or its training")
+    ends = dt.datetime.combine(study.ends + dt.timedelta(days=1), dt.time(), dt.UTC).timestamp()
+    end = ends if until_unix_s is None else until_unix_s
+    if end > ends:
+        raise ConfigurationError(f"the study states that it ends on {study.ends}: approve no longer")
+    return Terms(
+        covers=Covers.STUDY,
+        learner=query.learner,
+        signing_key=envelope.key_id.hex(),
+        subject=study.digest.hex(),
+        words=f"study {json_text(study.protocol_number)}: {json_text(study.purpose)}",
+        schema_digest=query.schema.unweighted.digest.hex(),
+        kinds=_KINDS,
+        columns=columns(query.schema),
+        questions=(),
+        rows=rows_words(query),
+        epsilon=str(epsilon),
+        delta=str(query.delta),
+        queries=queries,
+        attempts=query.max_attempts,
+        until_unix_s=int(min(end, now_unix_s + LONGEST_S)),
         made_at_unix_s=now_unix_s,
         salt=secrets.token_hex(16),
     )
@@ -235,6 +279,8 @@ def why_outside(terms: Terms, opened: OpenedQuery) -> str:
         ),
         "it is of another training, or of one with other terms": terms.covers is Covers.TRAINING
         and (query.training is None or query.training.digest.hex() != terms.subject),
+        "it is of another study, or of one that is stated otherwise": terms.covers is Covers.STUDY
+        and (query.study is None or query.study.digest.hex() != terms.subject),
         "it is over another schema": query.schema.unweighted.digest.hex() != terms.schema_digest,
         f"it is a {query.kind.name} query": query.kind.name not in terms.kinds,
         "it is about other rows, or protects another unit": rows_words(query) != terms.rows,
@@ -363,7 +409,7 @@ class Standing:
         why = []
         for each in self.all(policy):
             outside = why_outside(each.terms, opened)
-            is_meant = each.terms.covers is Covers.QUESTIONS or _same_training(each.terms, opened)
+            is_meant = _is_meant(each.terms, opened.query)
             if outside and not is_meant:
                 continue
             name = f"approval {each.approval_id.hex()[:10]}"
@@ -476,6 +522,12 @@ def use_of(terms: Terms, query: Query) -> Use:
     )
 
 
-def _same_training(terms: Terms, opened: OpenedQuery) -> bool:
-    training = opened.query.training
-    return training is not None and training.digest.hex() == terms.subject
+def _is_meant(terms: Terms, query: Query) -> bool:
+    """Whether people who gave an approval with these terms may wonder why it does not let a query through."""
+    match terms.covers:
+        case Covers.TRAINING:
+            return query.training is not None and query.training.digest.hex() == terms.subject
+        case Covers.STUDY:
+            return query.study is not None and query.study.digest.hex() == terms.subject
+        case Covers.QUESTIONS:
+            return bool(query.kind.batch) and query.learner == terms.learner

@@ -18,6 +18,7 @@ from radofed.cli import (
     party_approval,
     party_rehearse,
     party_standing,
+    party_studies,
     plan,
     provision,
     schema,
@@ -75,7 +76,7 @@ _COMMANDS: dict[typer.Typer, tuple[Callable[..., Result], ...]] = {
         *(party_standing.approvals, party_standing.revoke, party_standing.delegate),
         party_standing.notify_test,
         *(party_approval.pause, party_approval.resume, party.report, party.members, party.logs),
-        party_rehearse.rehearse,
+        *(party_studies.studies, party_rehearse.rehearse),
     ),
     provision.app: (
         *(provision.create, provision.request, provision.sign, provision.add, provision.install, provision.renew),

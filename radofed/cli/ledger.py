@@ -269,7 +269,7 @@ def _history_table(queries: Sequence["QueryRead"], count: int) -> "RenderableTyp
             local_time(each.shown.shown_at_unix_s),
             each.shown.query_id.hex()[:10],
             each.shown.learner or "unknown",
-            with_purpose(each.words, each.shown.purpose),
+            with_purpose(each.words, each.shown.purpose, each.shown.study),
             each.decision,
             each.cost_with_attempts,
         )
@@ -279,6 +279,7 @@ def _history_table(queries: Sequence["QueryRead"], count: int) -> "RenderableTyp
 
 def _in_full(query: "QueryRead") -> list[str]:
     from wire.query_summary import signed_lines
+    from wire.study import study_lines
 
     shown = query.shown
     lines = [f"query {shown.query_id.hex()}", f"shown {local_time(shown.shown_at_unix_s)}"]
@@ -286,6 +287,7 @@ def _in_full(query: "QueryRead") -> list[str]:
         lines += query.asked.lines()
     else:
         lines.append(f"learner {shown.learner or 'unknown'} asked for {query.words}; the signed query is not kept")
+        lines += study_lines(shown.study)
     lines.append(f"decision: {query.decision}")
     lines += [f"{each}, {local_time(each.at_unix_s)}" for each in query.decisions]
     for attempt in query.attempts:

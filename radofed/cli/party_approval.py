@@ -14,6 +14,7 @@ from radofed.cli.party_standing import (
     NODE_LOOKS_WITHIN_S,
     EpsilonOption,
     NameOption,
+    QueriesOption,
     QuestionsOption,
     ReasonOption,
     UntilOption,
@@ -33,7 +34,7 @@ T = TypeVar("T")
 
 QueryArgument = Annotated[str, typer.Argument(help="The first digits of the query's id.", metavar="QUERY")]
 ForOption = Annotated[
-    str, typer.Option("--for", help="query, training or questions: what the approval is for.", metavar="WHAT")
+    str, typer.Option("--for", help="query, training, study or questions: what the approval is for.", metavar="WHAT")
 ]
 
 
@@ -49,6 +50,7 @@ def pending(
     from parties.config import PartyConfig
     from parties.history.reading import HistoryReader
     from wire.query_summary import purpose_line, signed_lines
+    from wire.study import study_lines
 
     loaded, now = PartyConfig.load(config), time.time()
     if (files := DecisionFiles.for_others(loaded)) is not None:
@@ -63,6 +65,7 @@ def pending(
             "kind": each.shown.kind,
             "asked": each.words,
             "purpose": each.shown.purpose or None,
+            "study": None if each.shown.study is None else each.shown.study.to_dict(),
             "costs": None if each.costs is None else each.costs.to_dict(),
             "reasons": list(each.reasons),
             "shown_at_unix_s": each.shown.shown_at_unix_s,
@@ -78,7 +81,8 @@ def pending(
         lines = []
         for each in found:
             costs = [] if each.costs is None else each.costs.lines()
-            lines += [f"query {each}", purpose_line(each.shown.purpose), *costs, *signed_lines(each.signed)]
+            what_for = [purpose_line(each.shown.purpose), *study_lines(each.shown.study)]
+            lines += [f"query {each}", *what_for, *costs, *signed_lines(each.signed)]
         return Result(result, in_lines([*lines, *unanswered_words(unanswered)]))
     return Result(result, _table(found, unanswered_words(unanswered)))
 
@@ -101,7 +105,7 @@ def _table(found: "list[Pending]", unanswered: list[str]) -> "RenderableType":
         row = (
             each.shown.query_id.hex()[:10],
             each.shown.learner,
-            with_purpose(each.words, each.shown.purpose),
+            with_purpose(each.words, each.shown.purpose, each.shown.study),
             each.cost_words,
             "; ".join(each.reasons),
             local_time(each.answers_due_unix_s),
@@ -141,24 +145,26 @@ def approve(
     epsilon: EpsilonOption = None,
     until: UntilOption = None,
     questions: QuestionsOption = None,
+    queries: QueriesOption = 0,
 ) -> Result:
     """Approve a query that waits for a decision, or with --for what it is a part of, so that the rest does not wait.
 
     An approval of a query holds for each attempt that the query allows. Says first what an attempt costs, and the most
     that all of them may cost. Prints every field of what was approved.
 
-    --for training approves all queries of the training that it names, up to its whole cost. --for questions approves a
-    list of predicates, each once. QUERY may be an approval that another person proposed.
+    --for training approves all queries of the training that it names, up to its whole cost; --for study those of the
+    study that it names, up to --epsilon; --for questions a list of predicates, each once. QUERY may also be the id of
+    an approval that another person proposed.
     """
     from parties.approval.giving import Do, Order
     from parties.config import PartyConfig
     from radofed.cli.party_standing import is_approval, order_to_approve, ordered
 
     if covers != "query":
-        order = order_to_approve(covers, epsilon, until, questions)
+        order = order_to_approve(covers, epsilon, until, questions, queries)
         return ordered(PartyConfig.load(config), order, query, name, reason, output=output)
-    if any(each is not None for each in (epsilon, until, questions)):
-        raise ConfigurationError("--epsilon, --until and --questions are of an approval of several queries: give --for")
+    if queries or any(each is not None for each in (epsilon, until, questions)):
+        raise ConfigurationError("these options are of an approval of several queries: say of what, with --for")
     if is_approval(loaded := PartyConfig.load(config), query):
         return ordered(loaded, Order(Do.CONFIRM), query, name, reason, output=output)
     return _decided(output, config, query, name, reason, approves=True)
@@ -184,6 +190,7 @@ def _decided(output: Output, config: "Path", query: str, name: str, reason: str,
     from parties.config import PartyConfig
     from parties.history.reading import HistoryReader
     from wire.query_summary import purpose_line, signed_lines
+    from wire.study import study_lines
 
     loaded, now = PartyConfig.load(config), time.time()
     if (files := DecisionFiles.for_others(loaded)) is not None:
@@ -193,7 +200,7 @@ def _decided(output: Output, config: "Path", query: str, name: str, reason: str,
         costs = costs_of(reader, found.shown, now) if approves else None
     if costs is not None:
         # Before the approval is recorded.
-        for line in (purpose_line(found.shown.purpose), *costs.lines()):
+        for line in (purpose_line(found.shown.purpose), *study_lines(found.shown.study), *costs.lines()):
             output.note(line)
     query_id = found.shown.query_id.hex()
     decided = decide(loaded, query_id, Person.present(name), approves=approves, reason=reason)
@@ -204,6 +211,7 @@ def _decided(output: Output, config: "Path", query: str, name: str, reason: str,
         "approvals_needed": decided.needed,
         "people": [str(each) for each in decided.decisions],
         "purpose": found.shown.purpose or None,
+        "study": None if found.shown.study is None else found.shown.study.to_dict(),
         "costs": None if costs is None else costs.to_dict(),
     }
     # What was approved stays beside the approval, on the terminal and in a log of it.
@@ -218,10 +226,12 @@ def _left(output: Output, files: "DecisionFiles", query: str, name: str, reason:
     from parties.approval.decisions import DecisionError
     from wire.query import Query
     from wire.query_summary import purpose_line, signed_lines, signed_parts
+    from wire.study import study_lines
 
     found = files.find(query)
     if approves:
-        for line in (purpose_line(Query.from_bytes(found.envelope.payload).purpose), *found.costs):
+        asked = Query.from_bytes(found.envelope.payload)
+        for line in (purpose_line(asked.purpose), *study_lines(asked.study), *found.costs):
             output.note(line)
     try:
         since = files.leave(found.query_id, approves=approves, name=name, reason=reason)
@@ -251,13 +261,15 @@ def _pending_in(files: "DecisionFiles", *, full: bool) -> Result:
         return Result({"pending": data}, "no query waits for a decision")
     if full:
         return Result({"pending": data}, in_lines([line for each in found for line in _lines_of(each)]))
+    from wire.query import Query
     from wire.query_summary import with_purpose
 
     header = ("query", "learner", "asked", "may cost", "waits because", "answers due", "approvals needed")
     rows = []
     for each, shown in zip(found, data, strict=True):
         due, why = local_time(each.answers_due_unix_s), "; ".join(each.reasons)
-        asked = with_purpose(shown["asked"], shown["purpose"] or "")
+        study = Query.from_bytes(each.envelope.payload).study
+        asked = with_purpose(shown["asked"], shown["purpose"] or "", study)
         rows.append((each.query_id.hex()[:10], shown["learner"], asked, shown["cost"], why, due, str(each.needed)))
     return Result({"pending": data}, wrapped(header, rows, "`rado party explain QUERY` shows all that was signed"))
 
@@ -273,6 +285,7 @@ def _data_of(waiting: "Waiting", *, full: bool = True) -> "dict[str, Any]":
         "kind": query.kind.name,
         "asked": query.words,
         "purpose": query.purpose or None,
+        "study": None if query.study is None else query.study.to_dict(),
         "reasons": list(waiting.reasons),
         "cost": waiting.cost,
         "cost_lines": list(waiting.costs),

@@ -1,4 +1,4 @@
-"""`rado party approvals | revoke | delegate`, and approvals of several queries: a training, or a list of questions."""
+"""`rado party approvals | revoke | delegate`, and what is approved with --for: a training, a study, a list."""
 
 import json
 import time
@@ -36,7 +36,14 @@ QuestionsOption = Annotated[
 ]
 
 
-def order_to_approve(covers: str, epsilon: str | None, until: str | None, questions: Path | None) -> "Order":
+QueriesOption = Annotated[
+    int, typer.Option("--queries", help="The most queries of a study; 0 for as many as fit in --epsilon.", metavar="N")
+]
+
+
+def order_to_approve(
+    covers: str, epsilon: str | None, until: str | None, questions: Path | None, queries: int
+) -> "Order":
     """What the options of `rado party approve --for` say. Raises ConfigurationError."""
     from parties.approval.giving import Do, Order
     from parties.approval.standing import Covers
@@ -53,7 +60,7 @@ def order_to_approve(covers: str, epsilon: str | None, until: str | None, questi
         stripped = (line.partition("#")[0].strip() for line in text.splitlines())
         lines = tuple(line for line in stripped if line)
     end = None if until is None else moment(until, 0.0)
-    return Order(Do.APPROVE, Covers(covers), epsilon, end, lines)
+    return Order(Do.APPROVE, Covers(covers), epsilon, end, lines, queries)
 
 
 def ordered(

@@ -269,7 +269,7 @@ CHOICES: Mapping[str, Sequence[str]] = {
 USUAL = USUAL_DESIGN
 
 _ROWS = ("rows", "parties", "party_rows")
-_OF_ASKING = ("honest", "key_bits", "cohort_min", "colluders", "max_rows", "quorum_wait_s", "purpose")
+_OF_ASKING = ("honest", "key_bits", "cohort_min", "colluders", "max_rows", "quorum_wait_s", "purpose", "study")
 # Not fields: where it runs, files of its machine, what is chosen above the form, and how a command waits and prints.
 _NOT_SHOWN = {"config", "map_file", "design", "wait", "timeout_s", "retries", "ask_again", "would_accept"}
 _NOT_OF_INQUIRIES = {"plan", "release", "reuse"}
@@ -278,6 +278,7 @@ _FIRST = (
     "schema",
     "label",
     "purpose",
+    "study",
     *_ROWS,
     "statistic",
     "columns",

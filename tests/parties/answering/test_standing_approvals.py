@@ -1,5 +1,6 @@
 """Approvals of several queries at a party: what they let through, once each, and what ends them."""
 
+import datetime as dt
 import os
 import shutil
 import sqlite3
@@ -7,10 +8,11 @@ from fractions import Fraction
 
 import pytest
 
+from dpcore.errors import ConfigurationError
 from dpcore.predicates.expressions import Flag
 from parties.answering.attempts import AttemptState
 from parties.approval.decisions import Decision, DecisionError, Person
-from parties.approval.standing import Covers, Standing, terms_of_questions, terms_of_training
+from parties.approval.standing import Covers, Standing, terms_of_questions, terms_of_study, terms_of_training
 from parties.database import LedgerOwner, LedgerSetBackError
 from parties.ledger.acknowledgement import Plan, charge_plan
 from parties.ledger.approvals import NotCoveredError
@@ -24,6 +26,7 @@ from tests.parties.report.report_world import policy as statistics_policy
 from wire.errors import Code
 from wire.query import Feature, Query
 from wire.status import PartyState, Phase
+from wire.study import Study
 from wire.training import Training
 
 pytestmark = pytest.mark.usefixtures("small_comb")
@@ -226,6 +229,36 @@ def test_a_list_of_questions_is_answered_once_each(asking):
     assert waits(asking, asked(asking, statistic(asking.world, *old(), wards()[0])))
     following = asked(asking, statistic(asking.world, *old()))
     assert asking.state(following) is AttemptState.READY
+
+
+def in_study(world, *predicates, **changes) -> Query:
+    today = dt.datetime.now(dt.UTC).date()
+    stated = {
+        "purpose": "readmissions",
+        "protocol_number": "17",
+        "organisation": "University",
+        "person_in_charge": "Dr Bell",
+        "begins": today - dt.timedelta(days=1),
+        "ends": today + dt.timedelta(days=30),
+    }
+    features = ("base-0-3", Feature.STUDY.value)
+    return statistic(world, *predicates, study=Study(**(stated | changes)), features=features)
+
+
+def test_a_study_is_answered_up_to_what_was_approved(asking):
+    envelope = asked(asking, in_study(asking.world))
+    now = asking.lifecycle.gate._clock()
+    with pytest.raises(ConfigurationError, match="no longer"):
+        terms_of_study(envelope, now, epsilon=Fraction(5), until_unix_s=now + 40 * DAY_S)
+    terms = terms_of_study(envelope, now, epsilon=Fraction(50), queries=2)
+    standing(asking).approve(terms, Decision(OFFICER, True, "", now), asking.lifecycle.policy)
+    asking.go(envelope, state=PartyState.PENDING)
+    assert asking.state(envelope) is AttemptState.READY
+    # Of the same number, but stated otherwise; of no study; and one more than was approved.
+    assert waits(asking, asked(asking, in_study(asking.world, old()[0], person_in_charge="Dr Mallory")))
+    assert waits(asking, asked(asking, statistic(asking.world, old()[0])))
+    assert asking.state(asked(asking, in_study(asking.world, old()[0]))) is AttemptState.READY
+    assert waits(asking, asked(asking, in_study(asking.world, wards()[0])))
 
 
 def test_a_released_reservation_is_no_use(asking):
