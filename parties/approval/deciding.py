@@ -55,6 +55,12 @@ class Pending:
         return self.shown.words or self.shown.contents
 
     @property
+    def training(self) -> str:
+        """The training that it is a round of, in words; empty without one."""
+        query = self.shown.query
+        return "" if query is None or query.training is None else query.training.words
+
+    @property
     def signed(self) -> tuple[SignedPart, ...]:
         """Every field of the query."""
         assert self.shown.envelope is not None, "a query whose signed text is not kept does not wait"

@@ -26,7 +26,7 @@ from tests.parties.report.report_world import BACKWARDS, CONTROL, HTML, ada_at, 
 from tests.radofed.console.looking import check_page, open_page, press, tabs, visiting
 from tests.radofed.console.serving import Caller, serving
 
-PAGES = ("status", "pending", "history", "budget", "members", "checks", "logs")
+PAGES = ("status", "pending", "approvals", "history", "budget", "members", "checks", "logs")
 
 
 class Desk:
@@ -162,7 +162,8 @@ def test_the_tab_key_reaches_the_decision_in_the_order_of_the_page(page, access,
     open_page(page, access, f"queries/{waiting}")
     found = tabs(page)
     assert found[0] == "Skip to the content"
-    assert found[1:8] == ["Status", "Pending", "History", "Budget", "Members", "Checks", "Logs"]
+    assert found[1:4] == ["Status", "Pending", "Approvals"]
+    assert found[9] == "Logs"
     # Buttons have the name "decision".
     assert found[-4:] == ["name", "reason", "decision", "decision"]
     # The skip link leads past the navigation.
