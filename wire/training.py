@@ -62,10 +62,14 @@ class Training(Wire[query_pb2.Training]):
         return sha256(_DOMAIN, self.to_bytes())
 
     @property
+    def title(self) -> str:
+        """What is trained, without its limits."""
+        return f"training of {self.estimator}{f' with {self.options}' if self.options else ''}"
+
+    @property
     def words(self) -> str:
-        """In one line."""
-        options = f" with {self.options}" if self.options else ""
+        """In one line, with its limits."""
         queries = f"{self.queries} queries" if self.queries else "as many queries as fit in it"
         cost = f"epsilon {float(self.epsilon):.6g} at delta {float(self.delta):.6g}"
         attempts = amount(self.max_attempts, "attempt")
-        return f"training of {self.estimator}{options}: at most {cost}, {queries}, each in up to {attempts}"
+        return f"{self.title}: at most {cost}, {queries}, each in up to {attempts}"

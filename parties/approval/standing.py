@@ -156,7 +156,7 @@ def terms_of_training(
         learner=query.learner,
         signing_key=envelope.key_id.hex(),
         subject=training.digest.hex(),
-        words=training.words,
+        words=training.title,
         schema_digest=query.schema.unweighted.digest.hex(),
         kinds=_KINDS,
         columns=columns(query.schema),

@@ -4,6 +4,7 @@ import datetime as dt
 import os
 import shutil
 import sqlite3
+import time
 from fractions import Fraction
 
 import pytest
@@ -13,15 +14,18 @@ from dpcore.predicates.expressions import Flag
 from parties.answering.attempts import AttemptState
 from parties.approval.decisions import Decision, DecisionError, Person
 from parties.approval.standing import Covers, Standing, terms_of_questions, terms_of_study, terms_of_training
+from parties.config import PartyConfig
 from parties.database import LedgerOwner, LedgerSetBackError
 from parties.ledger.acknowledgement import Plan, charge_plan
 from parties.ledger.approvals import NotCoveredError
 from parties.ledger.charges import Charge
 from parties.ledger.ledger import Ledger
 from parties.policy import ApprovalRules
+from parties.report.gathering import gather
+from parties.report.page import document
 from tests.federation.party import FEDERATION, Ada
 from tests.parties.answering.test_kills import Steps
-from tests.parties.report.report_world import SCHEMA, old, records, statistic, wards
+from tests.parties.report.report_world import SCHEMA, ada_at, old, records, statistic, wards
 from tests.parties.report.report_world import policy as statistics_policy
 from wire.errors import Code
 from wire.query import Feature, Query
@@ -355,3 +359,21 @@ def test_the_same_attempt_twice_is_one_use(asking):
     asking.restart()
     asking.go(envelope, phase=Phase.ANSWERING)
     assert standing(asking).find(approval.approval_id.hex(), asking.lifecycle.policy).queries == 1
+
+
+def test_the_report_and_the_history_name_who_gave_it(world, tmp_path):
+    directory = tmp_path / "reported"
+    directory.mkdir()
+    ada = ada_at(world, directory, approval={"everything": True}, limits={"epsilon": "1000", "delta": "1e-3"})
+    envelope = asked(ada, round_of(world))
+    approval = approve(ada, envelope, Person("alee", "Ann Lee"))
+    ada.go(envelope, state=PartyState.PENDING)
+    ada.upload(envelope, world.cohort(ada.hub.answers[0]))
+    found = gather(PartyConfig.load(directory / "party.toml"), 0.0, time.time() + 10, time.time() + 10, "0")
+    assert found.queries[0].read.decision == (
+        f"accepted, approved by Ann Lee (alee), under approval {approval.approval_id.hex()[:16]}"
+    )
+    assert found.to_dict()["approvals"][0]["people"][0]["user"] == "alee"
+    text = document(found).saved()
+    assert approval.approval_id.hex() in text
+    assert "approved by Ann Lee (alee)" in text
