@@ -1,6 +1,8 @@
 """Approvals of several queries over real processes: a training of ten rounds needs one decision."""
 
+import json
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,7 +24,11 @@ def federation(tmp_path_factory):
     before = test_approval.ALLOWING
     test_approval.ALLOWING = PolicyChoices(designs=("statistic", "moments", "gradient"), epsilon="20", delta="1e-4")
     try:
-        with asking(tmp_path_factory.mktemp("standing")) as federation:
+        root = tmp_path_factory.mktemp("standing")
+        # It says that it was told, and hangs: nothing waits for it.
+        told = f"import sys; from pathlib import Path; Path({str(root / 'told')!r}).write_text(sys.stdin.read())"
+        command = [sys.executable, "-c", f"{told}; import time; time.sleep(1000)"]
+        with asking(root, settings=f"notify = {{command = {json.dumps(command)}, timeout_s = 600}}\n") as federation:
             (federation.root / "schema.toml").write_text(SCHEMA)
             yield federation
     finally:
@@ -37,7 +43,7 @@ def train(federation, name: str, *options: str) -> Forked:
         (
             *("learner", "train", "--estimator", "newton", "--rounds", str(ROUNDS), "--epsilon", "1"),
             *("--config", str(federation.learner.config), "--schema", str(federation.root / "schema.toml")),
-            *("--output", str(model), "--cohort-min", "4", "--answer-within-s", "86400", "--expires-after-s", "90000"),
+            *("--output", str(model), "--cohort-min", "4", "--answer-within", "3d"),
             *options,
         ),
         federation.root / f"{name}.log",
@@ -54,6 +60,11 @@ def one_that_waits(federation, log: Path) -> str:
     return found[0]["query_id"]
 
 
+def read(path: Path) -> dict | None:
+    text = path.read_text() if path.exists() else ""
+    return json.loads(text) if text else None
+
+
 def approvals(federation) -> list[dict]:
     return rado("party", "approvals", "--all", *at(federation, "a"))["data"]["approvals"]
 
@@ -65,6 +76,9 @@ def history(federation) -> list[dict]:
 def test_a_training_of_ten_rounds_needs_one_decision(federation):
     first = train(federation, "first")
     query_id = one_that_waits(federation, federation.root / "first.log")
+    told = wait_until(lambda: read(federation.root / "told"), what="people to be told")
+    assert told["queries"][0]["query_id"] == query_id
+    assert told["queries"][0]["training"].startswith("training of newton with rounds=10: at most epsilon 1 ")
     # The learner may stop while people think.
     first.send_signal(signal.SIGINT)
     first.wait(60)
