@@ -91,7 +91,8 @@ class QueryLifecycle:
         self._on_conflict = on_conflict
         self._obfuscators = obfuscators or Obfuscators(random, spare=0)
         self._uploads = Uploads(attempts, spools, rosters, history, coordinator, log, clock, on_charged)
-        self.gate = Gate(history, attempts.charges_of, clock, decision_files, attempts.held_beside, attempts.approvals)
+        held, approvals = attempts.held_beside, attempts.approvals
+        self.gate = Gate(history, attempts.charges_of, clock, decision_files, held, approvals, on_waits)
         # The work for which the acceptance, or that the contribution is ready, was sent.
         self._delivered: dict[tuple[bytes, int], Work] = {}
         self._announced: dict[tuple[bytes, int], Work] = {}
