@@ -92,7 +92,7 @@ class QueryLifecycle:
         self._obfuscators = obfuscators or Obfuscators(random, spare=0)
         self._uploads = Uploads(attempts, spools, rosters, history, coordinator, log, clock, on_charged)
         held, approvals = attempts.held_beside, attempts.approvals
-        self.gate = Gate(history, attempts.charges_of, clock, decision_files, held, approvals, on_waits)
+        self.gate = Gate(history, attempts.charges_of, clock, approvals, decision_files, held, on_waits)
         # The work for which the acceptance, or that the contribution is ready, was sent.
         self._delivered: dict[tuple[bytes, int], Work] = {}
         self._announced: dict[tuple[bytes, int], Work] = {}

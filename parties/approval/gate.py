@@ -233,9 +233,9 @@ class Gate:
         history: History,
         charges_of: ChargesOf,
         clock: Callable[[], float],
+        approvals: Approvals,
         files: DecisionFiles | None = None,
         held: Held = lambda _: ((), 0),
-        approvals: Approvals | None = None,
         on_waits: Callable[[Notice], None] = lambda _: None,
     ) -> None:
         """charges_of: of the ledger. clock: Unix seconds. files: where other users decide, if they do.
@@ -247,7 +247,7 @@ class Gate:
         self._held, self._on_waits = held, on_waits
         self._decisions = Decisions(history.database)
         self._approvals = approvals
-        self._standing = None if approvals is None else Standing(approvals, history.database)
+        self._standing = Standing(approvals, history.database)
         self._acts = 0
         self._shown_approvals: list[dict[str, Any]] | None = None
         # How many decisions there were on each query that waits when it was last looked at.
@@ -265,12 +265,10 @@ class Gate:
         if not found or decided.verdict is Verdict.APPROVED:
             self._waiting.pop(opened.query_id, None)
             return Pass()
-        why: list[str] = []
-        if self._standing is not None:
-            use, why = self._standing.covering(opened, attempt, charge, policy, self._clock())
-            if use is not None:
-                self._waiting.pop(opened.query_id, None)
-                return Pass(use)
+        use, why = self._standing.covering(opened, attempt, charge, policy, self._clock())
+        if use is not None:
+            self._waiting.pop(opened.query_id, None)
+            return Pass(use)
         self.wait(opened, attempt, charge, [*found, *why], len(decided.decisions))
         return None
 
@@ -303,7 +301,7 @@ class Gate:
             raise _refused(decided)
         if decided.verdict is Verdict.APPROVED or not self._reasons(opened, charge, policy):
             return
-        if self._standing is None or not self._standing.counts(opened.query_id, policy, self._clock()):
+        if not self._standing.counts(opened.query_id, policy, self._clock()):
             raise WireError(Code.PERSON_REFUSED, "The policy asks for approval now, and too few people approved it.")
 
     def _reasons(self, opened: OpenedQuery, charge: Charge, policy: Policy) -> list[str]:
@@ -314,12 +312,12 @@ class Gate:
         return reasons(policy.approval, opened.query, charge, before)
 
     def _approved_by_others(self, query_ids: Sequence[bytes]) -> set[bytes]:
-        return set() if self._approvals is None else set(self._approvals.used_by(query_ids))
+        return set(self._approvals.used_by(query_ids))
 
     def has_news(self) -> bool:
         """Whether a person decided on a query that waits, since this was last asked."""
         news = False
-        if self._approvals is not None and self._waiting and (acts := self._approvals.count_acts()) != self._acts:
+        if self._waiting and (acts := self._approvals.count_acts()) != self._acts:
             news, self._acts = True, acts
         for query_id, known in list(self._waiting.items()):
             if (count := len(self._decisions.of(query_id))) != known:
@@ -367,8 +365,6 @@ class Gate:
     def _carried_out(
         self, left: Left, decision: Decision, order: Mapping[str, Any], shown: Shown | None, policy: Policy
     ) -> str:
-        if self._standing is None:
-            raise DecisionError("this node keeps no approvals of several queries")
         done = carry_out(
             Order.of(order),
             left.query_id,
@@ -383,7 +379,7 @@ class Gate:
 
     def _show_approvals(self, policy: Policy) -> None:
         """Show other users the approvals of several queries, if they changed."""
-        if self._files is None or self._standing is None:
+        if self._files is None:
             return
         shown = [each.to_dict(self._clock()) for each in self._standing.all(policy)]
         if shown != self._shown_approvals:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from pydantic import Field
 
@@ -173,7 +173,7 @@ class Notifier:
         self._wake, self._stopping = threading.Condition(), False
         self._thread = threading.Thread(target=self._run, name="notify", daemon=True)
 
-    def __enter__(self) -> "Notifier":
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

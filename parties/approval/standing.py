@@ -123,8 +123,10 @@ class Terms:
         most = amount(self.queries, "query") if self.queries else "as many queries as fit in it"
         return [
             f"{self.words}, of learner {self.learner} with the key {self.signing_key[:16]}",
-            f"costs at most epsilon {float(Fraction(self.epsilon)):.6g} at delta {float(Fraction(self.delta)):.6g} in "
-            "each scope, for all answers in total",
+            (
+                f"costs at most epsilon {float(Fraction(self.epsilon)):.6g} at delta {float(Fraction(self.delta)):.6g} in "
+                "each scope, for all answers in total"
+            ),
             f"{most}, each in up to {amount(self.attempts, 'attempt')}; no question twice",
             f"kinds: {listed(self.kinds)}; {self.rows}",
             f"columns that answers may depend on: {', '.join(self.columns) or 'none'}",
@@ -361,8 +363,10 @@ class Approval:
         return [
             f"approval {self.approval_id.hex()}: {self.state(now_unix_s)}",
             *self.terms.lines(),
-            f"used by {amount(self.queries, 'query')}: {amount(charged, 'attempt')} charged, "
-            f"{len(self.used) - charged} reserved",
+            (
+                f"used by {amount(self.queries, 'query')}: {amount(charged, 'attempt')} charged, "
+                f"{len(self.used) - charged} reserved"
+            ),
             *self.people,
         ]
 
