@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dpcore.numbers.rationals import lower_digits, upper_digits
 from parties.history.history import History
 from parties.history.reading import HistoryReader
-from parties.ledger.budgets import ScopeState, scope_words, state_of
-from parties.ledger.limits import Event, LedgerLimits, of_study
+from parties.ledger.budgets import ScopeState, state_of
+from parties.ledger.limits import Event, LedgerLimits, by_study
 from parties.policy import AllowedStudy, Policy
 from radobase.printing import amount, json_text, local_time
 from wire.study import Study
@@ -52,6 +53,40 @@ class Stated:
 
 
 @dataclass(frozen=True)
+class StudyScope:
+    """What a study spent in one scope, and what still fits: in the study, and at the party, whose limits both hold."""
+
+    state: ScopeState
+    """Of the charges of the study alone, under its limit, or else measured by the party's."""
+    party: ScopeState
+    """Of all charges, under the party's limit."""
+    has_limit: bool
+    """Whether the study has one."""
+
+    def __str__(self) -> str:
+        spent, scope = upper_digits(self.state.spent_epsilon, 6), self.state.scope
+        own = f"of its limit {self.state.limit} one more answer fits up to {_fits(self.state)}; " * self.has_limit
+        return f"{scope}: spent epsilon {spent}; {own}at this party one more answer fits up to {_fits(self.party)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """All figures by name; None for those of a limit that the study does not have."""
+        found = {
+            name: each if self.has_limit or name in _OF_ANY else None for name, each in self.state.to_dict().items()
+        }
+        left = self.party.remaining
+        return {**found, "party_remaining_pure_epsilon": left.pure, "party_remaining_gaussian_epsilon": left.gaussian}
+
+
+_OF_ANY = ("scope", "spent_epsilon", "spent_and_reserved_epsilon", "spent", "spent_and_reserved")
+"""Figures of a study without a limit."""
+
+
+def _fits(state: ScopeState) -> str:
+    pure, gaussian = lower_digits(state.remaining.pure, 6), lower_digits(state.remaining.gaussian, 6)
+    return f"{pure} with Laplace noise, {gaussian} with Gaussian noise"
+
+
+@dataclass(frozen=True)
 class StudyRead:
     """One study, by its protocol number."""
 
@@ -66,8 +101,8 @@ class StudyRead:
     """Those of them without a bound for whole records."""
     has_limit: bool
     """Whether it has a budget of its own."""
-    scopes: tuple[ScopeState, ...]
-    """What is spent in it and what fits, under its own limit or else under the party's."""
+    scopes: tuple[StudyScope, ...]
+    """What is spent in it, and what fits."""
 
     def to_dict(self) -> dict[str, Any]:
         """All fields by name, in JSON types."""
@@ -83,9 +118,9 @@ class StudyRead:
 
     def lines(self) -> list[str]:
         """For people, one fact a line."""
-        whose = "its own budget" if self.has_limit else "no budget of its own: measured by the party's"
         lines = [f"study {json_text(self.number)}: {amount(self.charged, 'attempt')} charged; {self.allowed}"]
-        lines += [f"  {whose}; {scope_words(each)}, {each}" for each in self.scopes]
+        lines += ["  it has no limit of its own"] * (not self.has_limit)
+        lines += [f"  {each}" for each in self.scopes]
         if self.unbounded:
             lines.append(f"  {amount(self.unbounded, 'attempt')} without a bound, which no epsilon counts")
         return [*lines, *(f"  {line}" for each in self.stated for line in each.lines())]
@@ -114,10 +149,13 @@ def studies(policy: Policy, stated: Sequence[Stated], events: Sequence[Event]) -
     limits, allowed = policy.limits.of_ledger, {each.protocol_number: each for each in policy.studies}
     numbers = {*limits.studies, *allowed, *(event.charge.study for event in events)}
     numbers |= {each.study.protocol_number for each in stated}
+    of_party = {each.scope.key: each for each in state_of(limits, events, now_unix_s=None).scopes}
+    of_studies = by_study(events, numbers)
     found = []
     for number in sorted(numbers - {""}):
-        state = state_of(_limits_of(limits, number), of_study(events, number), now_unix_s=None)
-        charged = sum(event.count for event in events if event.charged and event.charge.study == number)
+        has_limit = limits.of_study(number) is not None
+        state = state_of(_limits_of(limits, number), of_studies[number], now_unix_s=None)
+        charged = sum(event.count for event in of_studies[number] if event.charged and event.charge.study)
         found.append(
             StudyRead(
                 number,
@@ -125,8 +163,8 @@ def studies(policy: Policy, stated: Sequence[Stated], events: Sequence[Event]) -
                 _allowed_words(policy, allowed.get(number)),
                 charged,
                 state.unbounded_charged,
-                limits.of_study(number) is not None,
-                state.scopes,
+                has_limit,
+                tuple(StudyScope(each, of_party[each.scope.key], has_limit) for each in state.scopes),
             )
         )
     return tuple(found)
@@ -136,8 +174,9 @@ def _limits_of(limits: LedgerLimits, number: str) -> LedgerLimits:
     """The study's own limit in every scope; otherwise the party's."""
     own = limits.of_study(number)
     if own is None:
-        return limits
-    return replace(limits, lifetime=own, person=None, record=None, columns={}, features={})
+        return replace(limits, per_study=None, studies={}, per_learner=None)
+    # Without those of studies: that each of many was counted for each of them would take long.
+    return LedgerLimits(own, limits.unbounded_events)
 
 
 def _allowed_words(policy: Policy, allowed: AllowedStudy | None) -> str:

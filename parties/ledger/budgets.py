@@ -10,7 +10,7 @@ from dpcore.accounting.filters import Left, Loss, PrivacyLimit
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.rationals import lower_digits, upper_digits
 from parties.ledger.charges import RECORD, Scope, ScopeKind
-from parties.ledger.limits import DAY_S, Event, LedgerLimits, Scopes, ScopeTotal, about, counted, merged, of_study
+from parties.ledger.limits import DAY_S, Event, LedgerLimits, Scopes, ScopeTotal, about, by_study, counted, merged
 from radobase.printing import amount, json_text
 
 
@@ -175,10 +175,10 @@ def state_of(limits: LedgerLimits, events: Sequence[Event], *, now_unix_s: float
             (name, states(lambda _: per_learner, (event for event in events if event.charge.learner in ("", name))))
             for name in sorted({event.charge.learner for event in events})
         ]
-    numbers = sorted({*limits.studies, *(event.charge.study for event in events)} - {""})
+    of_studies = by_study(events, limits.studies)
     studies = tuple(
-        (number, states(_always(own), of_study(events, number)))
-        for number in numbers
+        (number, states(_always(own), of_studies[number]))
+        for number in sorted(of_studies)
         if (own := limits.of_study(number)) is not None
     )
     day: tuple[ScopeState, ...] = ()

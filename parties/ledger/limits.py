@@ -292,6 +292,18 @@ def of_study(held: Iterable[Event], number: str) -> list[Event]:
     return [event for event in held if event.charge.study == number or not event.charge.learner]
 
 
+def by_study(held: Iterable[Event], others: Iterable[str] = ()) -> dict[str, list[Event]]:
+    """What `of_study` returns for each study of these events, and for others. One pass: a learner may name many."""
+    found: dict[str, list[Event]] = {number: [] for number in others}
+    of_any = []
+    for event in held:
+        if not event.charge.learner:
+            of_any.append(event)
+        elif event.charge.study:
+            found.setdefault(event.charge.study, []).append(event)
+    return {number: [*own, *of_any] for number, own in found.items()}
+
+
 def same_day(event: Event, now_unix_s: float) -> bool:
     """Whether an event counts against the limit of these 24 hours."""
     # A reservation may be charged at any time. Events with a future time were recorded before a clock was set back.

@@ -10,7 +10,7 @@ from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.numbers.rationals import upper_digits
 from radobase.failure import EXIT_FAILED
 from radobase.logs import quiet_grpc
-from radobase.printing import amount, columns, in_lines, local_time, moment
+from radobase.printing import amount, columns, in_lines, json_text, local_time, moment
 from radobase.writing import create_durably
 from radofed.cli.framework import (
     LISTED,
@@ -183,6 +183,7 @@ def _table(state: "LedgerState", left: "Room | None") -> list[str]:
     groups: list[tuple[str, tuple[ScopeState, ...]]] = [("", state.scopes)]
     groups += [(f"epoch {name}: ", (each,)) for name, each in state.epochs]
     groups += [(f"learner {name or 'unknown'}: ", states) for name, states in state.learners]
+    groups += [(f"study {json_text(number)}: ", states) for number, states in state.studies]
     groups.append(("last 24 hours: ", state.day))
     header = ("scope", "spent", "limit", "at delta", "without a bound here")
     rows = [(prefix + str(each.scope), *_figures(each)) for prefix, states in groups for each in states]
