@@ -218,6 +218,9 @@ Held = Callable[[bytes], tuple[Sequence[Event], int]]
 """What the ledger holds, and how many attempts of a query are among it: `Attempts.held_beside`."""
 
 
+_SHOWN_AGAIN_S = 60.0
+
+
 @dataclass(frozen=True)
 class Pass:
     """That a query may be accepted. use: what it takes of an approval of several queries, None if it needs none."""
@@ -249,7 +252,7 @@ class Gate:
         self._approvals = approvals
         self._standing = Standing(approvals, history.database)
         self._acts = 0
-        self._shown_approvals: list[dict[str, Any]] | None = None
+        self._shown_approvals: tuple[Any, ...] = ()
         # How many decisions there were on each query that waits when it was last looked at.
         self._waiting: dict[bytes, int] = {}
 
@@ -381,10 +384,12 @@ class Gate:
         """Show other users the approvals of several queries, if they changed."""
         if self._files is None:
             return
-        shown = [each.to_dict(self._clock()) for each in self._standing.all(policy)]
-        if shown != self._shown_approvals:
-            self._files.show_approvals(shown)
-            self._shown_approvals = shown
+        now = self._clock()
+        # Approvals expire, and reservations are released.
+        key = (*self._approvals.changes(), policy.digest, int(now // _SHOWN_AGAIN_S))
+        if key != self._shown_approvals:
+            self._files.show_approvals([each.to_dict(now) for each in self._standing.all(policy)])
+            self._shown_approvals = key
 
     def _costs(self, shown: Shown, query: Query, policy: Policy) -> tuple[str, tuple[str, ...]]:
         """What an attempt and all that are allowed cost: in a few words, and in lines."""

@@ -120,13 +120,11 @@ class Terms:
 
     def lines(self) -> list[str]:
         """For people, one fact a line."""
+        cost = f"epsilon {float(Fraction(self.epsilon)):.6g} at delta {float(Fraction(self.delta)):.6g}"
         most = amount(self.queries, "query") if self.queries else "as many queries as fit in it"
         return [
             f"{self.words}, of learner {self.learner} with the key {self.signing_key[:16]}",
-            (
-                f"costs at most epsilon {float(Fraction(self.epsilon)):.6g} at delta {float(Fraction(self.delta)):.6g} in "
-                "each scope, for all answers in total"
-            ),
+            f"costs at most {cost} in each scope, for all answers in total",
             f"{most}, each in up to {amount(self.attempts, 'attempt')}; no question twice",
             f"kinds: {listed(self.kinds)}; {self.rows}",
             f"columns that answers may depend on: {', '.join(self.columns) or 'none'}",
@@ -411,7 +409,8 @@ class Standing:
     ) -> tuple[Use | None, list[str]]:
         """What a query takes of an approval that lets it through, None without one; why others do not, a line each."""
         why = []
-        for each in self.all(policy):
+        for stored in self._approvals.all():
+            each = self._read(stored, policy, with_uses=False)
             outside = why_outside(each.terms, opened)
             is_meant = _is_meant(each.terms, opened.query)
             if outside and not is_meant:
@@ -436,7 +435,7 @@ class Standing:
         if approval_id is None:
             return False
         stored = self._approvals.find(approval_id)
-        return stored is not None and self._read(stored, policy).is_in_force(now_unix_s)
+        return stored is not None and self._read(stored, policy, with_uses=False).is_in_force(now_unix_s)
 
     def approve(self, terms: Terms, decision: Decision, policy: Policy) -> Approval:
         """Record that a person approves these terms, durably. Once enough people have, it is in force.
@@ -506,11 +505,12 @@ class Standing:
             raise DecisionError("there is no such approval; see `rado party approvals`")
         return self._read(stored, policy)
 
-    def _read(self, stored: StoredApproval, policy: Policy) -> Approval:
+    def _read(self, stored: StoredApproval, policy: Policy, *, with_uses: bool = True) -> Approval:
+        """with_uses: False for speed, where only what people did matters."""
         terms = Terms.read(stored.terms)
         approving = (Person(act.user, act.name, act.acts_for) for act in stored.acts if act.kind is ActKind.APPROVED)
         count = len(counted(person for person in approving if not why_not(person, terms.learner, policy)))
-        used = tuple(self._approvals.uses(stored.approval_id))
+        used = tuple(self._approvals.uses(stored.approval_id)) if with_uses else ()
         return Approval(terms, stored, used, count, policy.approval.approvers)
 
 

@@ -131,6 +131,15 @@ class Approvals:
             (count,) = connection.execute("SELECT count(*) FROM approval_acts").fetchone()
         return int(count)
 
+    def changes(self) -> tuple[int, int, int]:
+        """Numbers of which one changes whenever an approval, or what was used of one, does."""
+        with self._database.transaction() as connection:
+            acts, uses, charged = connection.execute(
+                "SELECT (SELECT count(*) FROM approval_acts), (SELECT count(*) FROM approval_uses), "
+                "(SELECT count(*) FROM approval_uses JOIN events USING (query_id, attempt) WHERE state = 'charged')"
+            ).fetchone()
+        return int(acts), int(uses), int(charged)
+
     def propose(self, approval_id: bytes, terms: str, until_unix_s: float, now_unix_s: float) -> None:
         """Add a proposal, which lets nothing through. One that is there already stays as it is."""
         with self._database.transaction() as connection:
