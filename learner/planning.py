@@ -97,7 +97,7 @@ class Plan:
         part += [] if query.persons is None else [PERSON_WORDS]
         size = (
             f"Each party uploads {self.ciphertexts} ciphertexts under a {self.public_key.bits}-bit key, "
-            f"{_megabytes(self.upload_bytes_per_party)} MB: slots of {encoding.slot_bits} bits, values with "
+            f"{megabytes(self.upload_bytes_per_party)} MB: slots of {encoding.slot_bits} bits, values with "
             f"{encoding.fraction_bits} fraction bits."
         )
         cohort = (
@@ -437,9 +437,12 @@ def _cost(query: Query, stated: tuple[int, ...], complete: tuple[int, ...] | Non
     """The privacy cost if all sizes are known. Otherwise checks that the smallest known one is feasible on its own."""
     if not stated:
         return None
-    counted = query.kind.protection(setting_of(query)).cost(complete or (min(stated),), query.delta)
+    # The smallest one among as many as must be honest: fewer shares than that are no noise of a pure answer.
+    some = (min(stated),) * query.honest_parties
+    counted = query.kind.protection(setting_of(query)).cost(complete or some, query.delta)
     return counted if complete else None
 
 
-def _megabytes(count: int) -> str:
+def megabytes(count: int) -> str:
+    """A number of bytes, in millions."""
     return f"{count / 1e6:.1f}" if count >= 100_000 else f"{count / 1e6:.4f}"

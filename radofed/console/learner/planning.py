@@ -215,7 +215,7 @@ class Planning:
 
     def _inquiry_command(self, fields: PlanFields, values: Mapping[str, str]) -> str:
         """The command that asks the same."""
-        columns = [line.strip() for line in values["columns"].splitlines() if line.strip()]
+        columns = [line.strip() for line in values.get("columns", "").splitlines() if line.strip()]
         given = {name: text for name, text in values.items() if name != "columns"}
         words = INQUIRIES[fields.what].arguments(given)
         return shlex.join(["rado", "learner", fields.what, *columns, "--config", str(self._file), *words])
