@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any, Self
@@ -28,6 +29,7 @@ from parties.answering.spool import Spools
 from parties.answering.witnesses import LedgerGuard
 from parties.approval.decision_files import DecisionFiles
 from parties.approval.decisions import Pauses
+from parties.approval.notifying import Notice, Notifier
 from parties.client import CoordinatorClient, PollingPace
 from parties.config import PartyConfig, settings_of
 from parties.data.dataset import ClusterRowSums, HeldData
@@ -287,8 +289,17 @@ class PartyNode:
             on_lost=self._watch.note_lost,
             on_conflict=self._guard.doubt,
             on_worked=self._pace.worked,
+            on_waits=self._notify_by(opened),
             decision_files=_decision_files(config),
         )
+
+    def _notify_by(self, opened: ExitStack) -> Callable[[Notice], None]:
+        """What tells people of a query that waits."""
+        config, settings = self._config, self._config.notify
+        if settings is None:
+            return lambda _: None
+        notifier = Notifier(settings, config.name, config.federation, self._log, self._watch.note_notification)
+        return opened.enter_context(notifier).add
 
     def _note_charged(self) -> None:
         self._pace.charged()
