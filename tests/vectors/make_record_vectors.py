@@ -512,7 +512,7 @@ def joining():
 
 def records():
     return {
-        "description": "docs/protocol.md, sections 2 to 4. Coordinates and labels that are numbers are in units of 2^-30.",
+        "description": "docs/protocol.md, sections 2 to 4. Coordinates and numeric labels are in units of 2^-30.",
         "fingerprints": fingerprints(),
         "joining": joining(),
         "tables": [features_table(), *labels_tables()],
