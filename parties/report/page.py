@@ -428,6 +428,7 @@ def document(report: Report) -> Document:
         "exceptions_of": EXCEPTIONS,
         "honest": honest_parties(report),
         "to_sign": SIGN_OFF,
+        "who_opens": shared.who_opens_a_part(report.policy.assumed_colluders),
     }
     title = f"Privacy report of {report.party}, {day(period.since_unix_s)} to {day(period.until_unix_s)}"
     return Document("parties.report", "party_report.html", title, values)
