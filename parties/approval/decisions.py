@@ -21,6 +21,7 @@ from dpcore.errors import RadofedError
 from parties.history.database import HistoryDatabase
 from parties.history.history import History
 from parties.policy import Policy
+from radobase import signed_on
 
 LONGEST_TEXT = 500
 
@@ -38,7 +39,9 @@ def user_name(uid: int) -> str:
 
 
 def is_user(name: str) -> bool:
-    """Whether the operating system knows this user, or it is the number of one that has no entry there."""
+    """Whether there is this user: the operating system knows it, or its number, or an organisation's sign-on does."""
+    if name.startswith(signed_on.PREFIX):
+        return len(name) > len(signed_on.PREFIX)
     try:
         pwd.getpwnam(name)
     except KeyError:
@@ -57,7 +60,13 @@ class Person:
 
     @classmethod
     def present(cls, name: str = "") -> "Person":
-        """The user of this process, with the given name. Raises DecisionError if the name is not printable."""
+        """Who is signed on, or the user of this process with the given name.
+
+        Raises DecisionError if the name is not printable.
+        """
+        if (person := signed_on.present.get()) is not None:
+            # What was typed is not who is signed on.
+            return cls(person.user, person.name or person.identity)
         if len(name) > LONGEST_TEXT or not name.isprintable():
             raise DecisionError(f"a name has at most {LONGEST_TEXT} printable characters")
         return cls(user_name(os.getuid()), " ".join(name.split()))
@@ -65,7 +74,8 @@ class Person:
     @property
     def names(self) -> frozenset[str]:
         """What names this person, folded for comparison."""
-        return frozenset(text.casefold() for text in (self.user, self.name) if text)
+        own = (self.user, self.user.removeprefix(signed_on.PREFIX), self.name)
+        return frozenset(text.casefold() for text in own if text)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.user})" if self.name else self.user
