@@ -378,8 +378,11 @@ def test_effects_that_add_up_have_no_ratios(asked, model):
         added.ratios()
     assert "wrong on" in str(model.errors(FRAMES["north"]))
     assert repr(model) == "<model of newton, for the label 'ill' of schema '<patients>'>"
-    with pytest.raises(radofed.ConfigurationError, match="describe has no picture"):
-        asked.describe("age", epsilon=1).plot()
+    assert "mean" in asked.describe("age", epsilon=1).plot()._repr_html_()
+    one_row = federation().describe("age", by="ill", epsilon=1)
+    nothing = replace(one_row, figures=tuple(replace(each, estimate=None) for each in one_row.figures))
+    with pytest.raises(radofed.ConfigurationError, match="nothing was measured"):
+        nothing.plot()
 
 
 def test_whole_numbers_may_be_floats_and_one_column_stands_alone(asked):

@@ -107,14 +107,16 @@ class Result:
     """Of the release that answered it; None if there is none, as without noise."""
 
     def one(self, quantity: str, column: str | None = None, *, group: str = "", level: str | None = None) -> Figure:
-        """The figure of this quantity. Raises ConfigurationError unless there is exactly one."""
-        found = [
+        """The figure of this quantity. Raises ConfigurationError unless there is exactly one.
+
+        group: without one it is the figure of all rows, or of the only group that has such a figure.
+        """
+        alike = [
             each
             for each in self.figures
-            if (each.quantity, each.group) == (quantity, group)
-            and column in (None, each.column)
-            and level in (None, each.level)
+            if each.quantity == quantity and column in (None, each.column) and level in (None, each.level)
         ]
+        found = [each for each in alike if each.group == group] or ([] if group else alike)
         if len(found) != 1:
             known = ", ".join(dict.fromkeys(each.quantity for each in self.figures))
             raise ConfigurationError(

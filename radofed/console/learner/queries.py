@@ -272,7 +272,7 @@ _ROWS = ("rows", "parties", "party_rows")
 _OF_ASKING = ("honest", "key_bits", "cohort_min", "colluders", "max_rows", "quorum_wait_s", "purpose")
 # Not fields: where it runs, files of its machine, what is chosen above the form, and how a command waits and prints.
 _NOT_SHOWN = {"config", "map_file", "design", "wait", "timeout_s", "retries", "ask_again", "would_accept"}
-_NOT_OF_INQUIRIES = {"plan", "release", "reuse"}
+_NOT_OF_INQUIRIES = {"picture", "plan", "release", "reuse"}
 # In this order before the others, which are folded away.
 _FIRST = (
     "schema",
