@@ -175,13 +175,20 @@ def _output(kept: _Kept, report: Report, keys: Mapping[str, list[bytes]]) -> Out
         identity=read.shown.query_id.hex(),
         learner=read.shown.learner,
         key=key,
-        project=Project(title=read.shown.purpose),
+        project=Project.of(getattr(read.shown, "study", None), read.shown.purpose),
         words=read.words,
         asked=_asked(query),
         privacy=_privacy(kept, last, report),
         checks=tuple(_checks(kept, last, signer, report)),
         approvals=tuple(
-            Approval(each.person.user, each.person.name, each.approves, each.reason, each.at_unix_s)
+            Approval(
+                each.person.user,
+                each.person.name,
+                each.approves,
+                each.reason,
+                each.at_unix_s,
+                getattr(each.person, "acts_for", ""),
+            )
             for each in read.decisions
         ),
         rule=read.decision,

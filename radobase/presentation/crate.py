@@ -110,7 +110,8 @@ class Crate(Description):
         }
         tags["tagmanifest-sha512.txt"] = _manifest(tags)
         held = io.BytesIO()
-        at = datetime.fromtimestamp(self._made_at_unix_s, UTC).timetuple()[:6]
+        # ZIP has no earlier time.
+        at = max(datetime.fromtimestamp(self._made_at_unix_s, UTC).timetuple()[:6], (1980, 1, 1, 0, 0, 0))
         with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as made:
             for path, content in {**tags, **payload}.items():
                 entry = zipfile.ZipInfo(f"{name}/{path}", at)

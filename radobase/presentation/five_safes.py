@@ -54,6 +54,13 @@ class Project:
     person: str = ""
     """Who answers for it there."""
 
+    @classmethod
+    def of(cls, study: Any, purpose: str) -> "Project":
+        """That of a signed study, with its texts as attributes; of None only the purpose is known."""
+        if study is None:
+            return cls(title=purpose)
+        return cls(study.purpose, study.protocol_number, study.organisation, study.person_in_charge)
+
 
 @dataclass(frozen=True)
 class Approval:
@@ -64,6 +71,8 @@ class Approval:
     approves: bool
     reason: str
     at_unix_s: float
+    acts_for: str = ""
+    """In whose place; empty for nobody's."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +130,8 @@ class Output:
             "checks": [asdict(check) for check in self.checks],
             "decision": self.rule,
             "approvals": [
-                asdict(each) | {"at": rfc3339(each.at_unix_s), "reason": each.reason or None, "name": each.name or None}
+                {key: value or None for key, value in asdict(each).items() if key not in {"approves", "at_unix_s"}}
+                | {"approves": each.approves, "at": rfc3339(each.at_unix_s)}
                 for each in self.approvals
             ],
             "sign_off": [{"item": item, "name_and_position": None, "date": None, "notes": None} for item in sign_off],
@@ -373,7 +383,7 @@ class _Making:
                 f"#signoff-{output.digits}-{number}",
                 "AssessAction",
                 name=f"Decision on {output.digits}: {'approved' if each.approves else 'refused'}",
-                description=each.reason,
+                description="; ".join(filter(None, [each.reason, each.acts_for and f"in place of {each.acts_for}"])),
                 agent=person,
                 actionStatus=_STATUS.format("Completed" if each.approves else "Failed"),
                 endTime=rfc3339(each.at_unix_s),
