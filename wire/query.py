@@ -41,6 +41,7 @@ from wire.query_kinds import AnyKind as QueryKind
 from wire.request_fields import EPOCH_RULE, FEWEST_NEIGHBOURS, PURPOSE_RULE, is_epoch, is_purpose
 from wire.roster import Member, Role, Roster, open_from, open_from_party
 from wire.statements import ciphertexts_per_chunk
+from wire.study import Study
 
 # Features: what a node can do, by name. Every party states those of its node, and a query names those that it uses.
 #
@@ -79,6 +80,8 @@ class Feature(StrEnum):
     """A gradient weighs the classes of the label (dpcore.queries.gradient)."""
     MASK_GRAPH = "mask-graph"
     """Members share masks with some others, not with all (dpcore.paillier.mask_graph)."""
+    STUDY = "study"
+    """The query names the study that it is part of (wire.study)."""
     SHORT_OPENING = "short-opening"
     """The Paillier key has a subgroup that obfuscators are drawn from (dpcore.paillier.subgroup)."""
 
@@ -298,6 +301,8 @@ class Query(Wire[query_pb2.Query]):
     """Whether the noise is that of the cohort that answers; otherwise every share is for the smallest one."""
     mask_neighbours: int = 0
     """With how many others each member of a cohort shares masks; 0 for all others."""
+    study: Study | None = None
+    """The study that it is part of, as the learner states it; None without one."""
 
     def __post_init__(self) -> None:
         checks = {
@@ -321,6 +326,7 @@ class Query(Wire[query_pb2.Query]):
             "mask_neighbours has its feature": (self.mask_neighbours > 0) == (Feature.MASK_GRAPH in self.features),
             f"mask_neighbours is even, from {FEWEST_NEIGHBOURS} to {MAX_PARTIES}, or 0": self.mask_neighbours == 0
             or (FEWEST_NEIGHBOURS <= self.mask_neighbours <= MAX_PARTIES and self.mask_neighbours % 2 == 0),
+            "a study has its feature": (self.study is not None) == (Feature.STUDY in self.features),
             "products_of_each_class has its feature": (
                 has_class_products(self.kind) == (Feature.CLASS_PRODUCTS in self.features)
             ),
@@ -379,6 +385,11 @@ class Query(Wire[query_pb2.Query]):
     def is_question(self) -> bool:
         """Whether it only asks parties if they would accept it. It is signed, so no one makes a query of it."""
         return Feature.QUESTION in self.features
+
+    @property
+    def study_digest(self) -> bytes | None:
+        """What identifies the study that it is part of; None without one."""
+        return None if self.study is None else self.study.digest
 
     @property
     def limits(self) -> QueryLimits:

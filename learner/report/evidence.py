@@ -40,7 +40,7 @@ def _answer(report: Report, answer: ReportedRelease, release: Release) -> Output
         identity=answer.query_id,
         learner=answer.asked.learner,
         key=_key(report, answer.asked.learner),
-        project=Project.of(getattr(release.query, "study", None), answer.asked.purpose),
+        project=Project.of(release.query.study, answer.asked.purpose),
         words=answer.asked.words,
         asked=answer.asked.to_dict() | {"predicates": list(answer.asked.predicates), "rows": answer.rows},
         privacy=_privacy(report, answer.statement) | {"attempts_that_may_have_a_total": answer.attempts},

@@ -175,7 +175,7 @@ def _output(kept: _Kept, report: Report, keys: Mapping[str, list[bytes]]) -> Out
         identity=read.shown.query_id.hex(),
         learner=read.shown.learner,
         key=key,
-        project=Project.of(getattr(read.shown, "study", None), read.shown.purpose),
+        project=Project.of(read.shown.study, read.shown.purpose),
         words=read.words,
         asked=_asked(query),
         privacy=_privacy(kept, last, report),

@@ -378,6 +378,8 @@ def test_the_public_api_asks_organisations_as_it_asks_a_simulation(federation, r
     schema = federation.root / "schema.toml"
     with radofed.connect("learner.toml", schema=schema, purpose="study", progress=False) as asked:
         asked.plan("describe", ["age"], epsilon=1)
+        planned = asked.plan("train", "newton", epsilon=2, rounds=2, hold_back=0.25)
+        assert planned.statement.epsilon_if_others_collude == pytest.approx(2, abs=1e-3)
         assert spent(federation) == before
         found = asked.statistic({"ill": ILL}, epsilon=0.5)
         assert abs(found["ill"] - np.mean(rows["ill"])) <= found.noise

@@ -1,4 +1,4 @@
-"""What a description, a cross table, a comparison or a correlation found: figures, each with its interval."""
+"""What an inquiry found: figures, each with its interval."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -91,7 +91,7 @@ class Result:
     """The figures of one inquiry. It is text, a dictionary, or a table of pandas."""
 
     inquiry: str
-    """"describe", "crosstab", "compare" or "correlate"."""
+    """Its name, such as "describe" or "survival"."""
     figures: tuple[Figure, ...]
     rows: int
     """What parties state, usable or not."""

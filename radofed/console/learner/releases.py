@@ -257,7 +257,10 @@ def _figures(directory: Path) -> dict[str, Any]:
         found, _ = read_again(directory)
     except RadofedError as error:
         return {"figures": None, "figures_fault": str(error)}
-    return {"figures": found, "curves": survival_plot(found)}
+    pieces = [piece for name in ("schema", "next") if (piece := found.facts.get(name))]
+    lines = {line for piece in pieces for line in piece.splitlines()}
+    said = [each for each in found.sentences if each not in lines]
+    return {"figures": found, "curves": survival_plot(found), "said": said, "pieces": pieces}
 
 
 def _newest(paths: Iterator[Path]) -> list[Path]:

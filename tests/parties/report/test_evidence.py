@@ -13,10 +13,13 @@ from radofed.cli.entry_point import run
 from tests.crates.reading import Received
 from tests.federation.party import FEDERATION
 from tests.parties.report.report_world import HTML, ada_at, answer, statistic, wards, without_noise
+from tests.wire.every_query import STUDY
 from wire.envelopes import Envelope, MessageType, key_id
+from wire.query import Feature
 
 pytestmark = pytest.mark.usefixtures("small_comb")
 
+OF_STUDY = {"study": STUDY, "features": (Feature.BASE.value, Feature.STUDY.value)}
 EPSILON = 0.0622
 """Of one statistic of this world."""
 LEDGER = ("ledger.sqlite", "ledger.sqlite.head")
@@ -89,6 +92,22 @@ def test_it_has_a_record_of_each_answer_and_of_nothing_else(filing, tmp_path):
     assert received.read("report.json")["count"] == 3
     assert received.read("policy.json")["assumed_colluders"] == 1
     assert "Privacy report of" in (received.data / "report.html").read_text()
+
+
+def test_a_study_s_organisation_and_person_in_charge_are_named(filing, tmp_path):
+    answer(filing.ada, statistic(filing.world, **OF_STUDY))
+    assert filing.file() == 0
+    received = Received(filing.crate, tmp_path / "received")
+    received.check_profile()
+    (record,) = received.records()
+    assert record["project"] == {
+        "title": STUDY.purpose,
+        "number": STUDY.protocol_number,
+        "organisation": STUDY.organisation,
+        "person": STUDY.person_in_charge,
+    }
+    names = {each["name"] for each in received.entities.values() if "name" in each}
+    assert {STUDY.purpose, STUDY.organisation, STUDY.person_in_charge} <= names
 
 
 def test_the_signed_query_can_be_verified_by_whoever_receives_it(filing, tmp_path):
