@@ -421,7 +421,9 @@ def _cost(query: Query, stated: tuple[int, ...], complete: tuple[int, ...] | Non
     """The privacy cost if all sizes are known. Otherwise checks that the smallest known one is feasible on its own."""
     if not stated:
         return None
-    counted = query.kind.protection(setting_of(query)).cost(complete or (min(stated),), query.delta)
+    # The smallest one among as many as must be honest: fewer shares than that are no noise of a pure answer.
+    some = (min(stated),) * query.honest_parties
+    counted = query.kind.protection(setting_of(query)).cost(complete or some, query.delta)
     return counted if complete else None
 
 

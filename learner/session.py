@@ -58,6 +58,7 @@ from wire.query import (
     Stated,
     check_cohort_able,
     check_schema_held,
+    features_lacking,
     open_features,
     open_query,
     schema_lacking,
@@ -208,7 +209,7 @@ class Session:
         if missing := {*plan.query.features} - coordinator:
             raise WireError(Code.FEATURE_MISSING, f"The coordinator lacks: {', '.join(sorted(missing))}.")
         check_cohort_able(plan.query.features, plan.query.cohort_min, stated)
-        lacking = schema_lacking(plan.query.schema, statements)
+        without, lacking = features_lacking(plan.query.features, stated), schema_lacking(plan.query.schema, statements)
         if not question:
             check_schema_held(lacking, plan.query.cohort_min, len(stated))
         now = dt.datetime.now(dt.UTC)
@@ -219,7 +220,7 @@ class Session:
             "" if is_short or key.secret.short_opening is None else _OPENS_SLOWLY,
             parties.warning,
             _ends_early(plan.query),
-            *(f"{each} and will refuse: its rows are not in the answer" for each in lacking),
+            *(f"{each} and will refuse: its rows are not in the answer" for each in (*without, *lacking)),
         )
         return replace(plan, not_asked=parties.not_asked, warnings=tuple(filter(None, warnings)))
 

@@ -167,13 +167,21 @@ Stated = Mapping[str, frozenset[str] | None]
 """What each party of a roster states, by name; None for a party that states nothing, such as a new member."""
 
 
+def features_lacking(features: Iterable[str], stated: Stated) -> tuple[str, ...]:
+    """A clause for each party that states that it lacks a feature of a query. One that states nothing says nothing."""
+    wanted = set(features)
+    return tuple(
+        f"{name} lacks {', '.join(sorted(wanted - own))}"
+        for name, own in stated.items()
+        if own is not None and wanted - own
+    )
+
+
 def check_cohort_able(features: Iterable[str], cohort_min: int, stated: Stated) -> None:
     """Raise WireError(FEATURE_MISSING) if so many parties state that they lack a feature that no cohort can form."""
-    lacking = {
-        name: sorted(set(features) - own) for name, own in stated.items() if own is not None and set(features) - own
-    }
+    lacking = features_lacking(features, stated)
     if len(stated) - len(lacking) < cohort_min:
-        who = "; ".join(f"{name} lacks {', '.join(missing)}" for name, missing in lacking.items())
+        who = "; ".join(lacking)
         raise WireError(Code.FEATURE_MISSING, f"A cohort needs {cohort_min} parties, and {who}: upgrade their nodes.")
 
 

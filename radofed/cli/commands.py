@@ -9,6 +9,7 @@ from radofed.cli import (
     audit,
     backup,
     certificate,
+    conformance,
     console,
     coordinator,
     demo,
@@ -68,6 +69,7 @@ _COMMANDS: dict[typer.Typer, tuple[Callable[..., Result], ...]] = {
         ),
         report.report,
     ),
+    conformance.app: (conformance.party, conformance.learner),
     coordinator.app: (coordinator.drain, coordinator.undrain),
     ledger.app: (ledger.history,),
     party.app: (
@@ -91,6 +93,7 @@ for name, child in {
     "audit": audit.app,
     "backup": backup.app,
     "certificate": certificate.app,
+    "conformance": conformance.app,
     "coordinator": coordinator.app,
     "learner": queries.app,
 }.items():
