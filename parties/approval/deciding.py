@@ -20,6 +20,7 @@ from parties.ledger.charges import Charge
 from parties.ledger.limits import Event, check_admits, merged
 from parties.members import known_roster
 from parties.policy import Policy, check_query
+from radobase.presentation.words import who_opens_a_part
 from wire.envelopes import Envelope
 from wire.errors import WireError
 from wire.query import OpenedQuery, check_time, open_query
@@ -171,10 +172,7 @@ class Explanation:
     @property
     def opened_words(self) -> str:
         """Who can open what leaves (docs/threat-model-details.md, P2)."""
-        return (
-            "the learner opens only the sum over all parties that answer together; this party's part alone could be "
-            f"known only if more than {self.colluders} of the parties that it accepts told the learner theirs"
-        )
+        return who_opens_a_part(self.colluders)
 
     def lines(self) -> list[str]:
         """For people, one fact a line: a summary, then everything that was signed."""

@@ -24,6 +24,7 @@ from dpcore.errors import RadofedError
 from parties.history.database import HistoryDatabase
 from parties.history.history import History
 from parties.policy import Policy
+from radobase import signed_on
 
 LONGEST_TEXT = 500
 
@@ -41,7 +42,9 @@ def user_name(uid: int) -> str:
 
 
 def is_user(name: str) -> bool:
-    """Whether the operating system knows this user, or it is the number of one that has no entry there."""
+    """Whether there is this user: the operating system knows it, or its number, or an organisation's sign-on does."""
+    if name.startswith(signed_on.PREFIX):
+        return len(name) > len(signed_on.PREFIX)
     try:
         pwd.getpwnam(name)
     except KeyError:
@@ -62,7 +65,13 @@ class Person:
 
     @classmethod
     def present(cls, name: str = "") -> "Person":
-        """The user of this process, with the given name. Raises DecisionError if the name is not printable."""
+        """Who is signed on, or the user of this process with the given name.
+
+        Raises DecisionError if the name is not printable.
+        """
+        if (person := signed_on.present.get()) is not None:
+            # What was typed is not who is signed on.
+            return cls(person.user, person.name or person.identity)
         if len(name) > LONGEST_TEXT or not name.isprintable():
             raise DecisionError(f"a name has at most {LONGEST_TEXT} printable characters")
         return cls(user_name(os.getuid()), " ".join(name.split()))
@@ -70,7 +79,8 @@ class Person:
     @property
     def names(self) -> frozenset[str]:
         """What names this person, and whom they decide for, folded for comparison."""
-        return frozenset(text.casefold() for text in (self.user, self.name, self.acts_for) if text)
+        own = (self.user, self.user.removeprefix(signed_on.PREFIX), self.name, self.acts_for)
+        return frozenset(text.casefold() for text in own if text)
 
     def __str__(self) -> str:
         own = f"{self.name} ({self.user})" if self.name else self.user

@@ -34,6 +34,7 @@ from wire.envelopes import Envelope, SigningKey, load_public_key, sha256
 from wire.errors import ConnectionLostError, TimedOutError, WireError
 from wire.roster import Roster
 from wire.statements import LedgerHead, witnessed_head
+from wire.transport import coordinator_of
 
 # What a data officer charges for a ledger that was lost or set back, so that nothing that was spent is given back.
 #
@@ -318,7 +319,7 @@ def _find(config: PartyConfig, ledger: Ledger, *, wait_s: float, offline_allowed
 def _ask(config: PartyConfig, guard: LedgerGuard, rosters: Rosters, policy: Policy, wait_s: float) -> None:
     end = time.monotonic() + wait_s
     tls = config.tls.files
-    with CoordinatorClient(config.coordinator, tls, give_up_after_s=min(wait_s, CALL_PATIENCE_S)) as client:
+    with CoordinatorClient(coordinator_of(config), tls, give_up_after_s=min(wait_s, CALL_PATIENCE_S)) as client:
         rosters.refresh(client)
         expected = set(_accepted(policy, rosters.current, config.name))
         while True:

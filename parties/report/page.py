@@ -35,6 +35,15 @@ from radobase.printing import amount, json_text
 
 
 RECORD = "one row of this party's table, replaced by any other row that the schema takes"
+SIGN_OFF = (
+    "Purpose and justification stated by",
+    "Measures approved by",
+    "Residual risk accepted by",
+    "Advice of the data protection officer given by",
+    "Advice accepted or overruled by",
+    "Kept under review by",
+)
+"""What people of the organisation sign for."""
 _DESIGNS = {
     "plain": "sums over random halves of the rows, without noise",
     "dp-feat": "sums over random halves of the rows, by which one column's own values are covered",
@@ -440,6 +449,8 @@ def document(report: Report) -> Document:
         "most_listed": MOST_LISTED,
         "exceptions_of": EXCEPTIONS,
         "honest": honest_parties(report),
+        "to_sign": SIGN_OFF,
+        "who_opens": shared.who_opens_a_part(report.policy.assumed_colluders),
     }
     title = f"Privacy report of {report.party}, {day(period.since_unix_s)} to {day(period.until_unix_s)}"
     return Document("parties.report", "party_report.html", title, values)

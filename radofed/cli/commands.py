@@ -83,7 +83,7 @@ _COMMANDS: dict[typer.Typer, tuple[Callable[..., Result], ...]] = {
     ),
     provision.app: (
         *(provision.create, provision.request, provision.sign, provision.add, provision.install, provision.renew),
-        *(provision.remove, provision.roster, provision.passphrase, provision.replace_key),
+        *(provision.move, provision.remove, provision.roster, provision.passphrase, provision.replace_key),
     ),
 }
 for parent, functions in _COMMANDS.items():
