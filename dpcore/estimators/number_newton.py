@@ -54,8 +54,8 @@ WIDEST = 6.0
 """The clip of the last round, of counts with an exposure, or that of the others if it is wider."""
 
 CURVATURE_OF_COUNTS = 2.0
-"""Of a record in a whitened direction, over the mean of the label: exp bends upwards, and too long steps swing. With 1.4
-models of visits explained nothing from epsilon 10 on. 2 to 3 are alike on three tables, but at epsilon 0.3, where
+"""Of a record in a whitened direction, over the mean of the label: exp bends upwards, and too long steps swing. With
+1.4 models of visits explained nothing from epsilon 10 on. 2 to 3 are alike on three tables, but at epsilon 0.3, where
 shorter steps are slower."""
 
 _HIDDEN = 0.5
