@@ -16,6 +16,7 @@ from dpcore.numbers.fixed_point import Encoding, check_fits
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.paillier.public import PublicKey
 from dpcore.paillier.subgroup import Subgroup
+from dpcore.paillier.survivors import MOST_SHARERS, is_enough, threshold
 from dpcore.queries.kind import MAX_PARTIES, MAX_VALUES, QueryLimits
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack
@@ -79,6 +80,8 @@ class Feature(StrEnum):
     """A gradient weighs the classes of the label (dpcore.queries.gradient)."""
     MASK_GRAPH = "mask-graph"
     """Members share masks with some others, not with all (dpcore.paillier.mask_graph)."""
+    SURVIVORS = "survivors"
+    """Some members of a cohort may vanish, and the rest has a total (dpcore.paillier.survivors)."""
     SHORT_OPENING = "short-opening"
     """The Paillier key has a subgroup that obfuscators are drawn from (dpcore.paillier.subgroup)."""
 
@@ -298,6 +301,8 @@ class Query(Wire[query_pb2.Query]):
     """Whether the noise is that of the cohort that answers; otherwise every share is for the smallest one."""
     mask_neighbours: int = 0
     """With how many others each member of a cohort shares masks; 0 for all others."""
+    may_vanish: int = 0
+    """How many of the members that accepted may vanish afterwards, so that the rest still has a total."""
 
     def __post_init__(self) -> None:
         checks = {
@@ -321,6 +326,21 @@ class Query(Wire[query_pb2.Query]):
             "mask_neighbours has its feature": (self.mask_neighbours > 0) == (Feature.MASK_GRAPH in self.features),
             f"mask_neighbours is even, from {FEWEST_NEIGHBOURS} to {MAX_PARTIES}, or 0": self.mask_neighbours == 0
             or (FEWEST_NEIGHBOURS <= self.mask_neighbours <= MAX_PARTIES and self.mask_neighbours % 2 == 0),
+            "may_vanish has its feature": (self.may_vanish > 0) == (Feature.SURVIVORS in self.features),
+            "if members may vanish, the noise is that of the smallest cohort": not (
+                self.may_vanish and self.noise_of_cohort
+            ),
+            "if members may vanish, every two share masks": not (self.may_vanish and self.mask_neighbours),
+            "as many may vanish as max_parties is above cohort_min": (
+                self.may_vanish <= self.max_parties - self.cohort_min
+            ),
+            "honest_parties is above the square of may_vanish": not self.may_vanish
+            or is_enough(
+                self.cohort_min + self.may_vanish, self.cohort_min, colluders=self.cohort_min - self.honest_parties
+            ),
+            f"if members may vanish, max_parties is at most {MOST_SHARERS}": (
+                not self.may_vanish or self.max_parties <= MOST_SHARERS
+            ),
             "products_of_each_class has its feature": (
                 has_class_products(self.kind) == (Feature.CLASS_PRODUCTS in self.features)
             ),
@@ -374,6 +394,10 @@ class Query(Wire[query_pb2.Query]):
         """How many of a cohort of so many parties are counted as honest."""
         cohorts = self.kind.cohorts
         return self.honest_parties if cohorts is None else cohorts.honest_of(cohorts.nearest(parties))
+
+    def threshold(self, sharers: int) -> int:
+        """How many of so many members that accepted have to upload and to unmask, if members may vanish."""
+        return threshold(sharers, cohort_min=self.cohort_min, may_vanish=self.may_vanish)
 
     @property
     def is_question(self) -> bool:

@@ -206,6 +206,7 @@ _MEANINGS = {
     "epoch": "of the rows that it is about; no other rows count, and each epoch has its own budget",
     "noise_of_cohort": "the noise is that of the cohort that answers; 0: of the smallest one",
     "mask_neighbours": "each party of a cohort shares masks with so many others; 0: with all others",
+    "may_vanish": "so many of the parties that accept may vanish before they have uploaded; 0: none",
     "purpose": "what the learner says that the answer is for; nothing checks it",
     "quorum_wait_s": "wait for further parties once there are enough; 0 for the whole phase",
 }

@@ -224,9 +224,12 @@ def tag_mask(own_name: str, own_key: X25519PrivateKey, peers: Mapping[str, bytes
     return sum(_residue(uniform) if is_added else -_residue(uniform) for is_added, uniform in pairs) % PRIME
 
 
-def check_tag(plaintext: int, values: NDArray[np.int64], alpha: int, pads: Sequence[int]) -> None:
-    """Raise TagError unless the decrypted tag of a total is that of its values, with the pads of every member."""
-    expected = (sum(pads) + polynomial(values, alpha)) % PRIME
+def check_tag(plaintext: int, values: NDArray[np.int64], alpha: int, pads: Sequence[int], mask: int = 0) -> None:
+    """Raise TagError unless the decrypted tag of a total is that of its values, with the pads of every member.
+
+    mask: what is left of the members' masks of their tags.
+    """
+    expected = (sum(pads) + mask + polynomial(values, alpha)) % PRIME
     if not 0 <= plaintext < len(pads) * PRIME or plaintext % PRIME != expected:
         raise TagError
 

@@ -3,7 +3,8 @@
 Pairwise masks cancel over a whole cohort only (dpcore.paillier.masks). So that a total can be opened over the members
 that uploaded, the survivors U, every member i adds a mask of its own, from a random seed b_i.
 
-Before anything leaves, it deals shares of b_i and of its mask key s_i to all members A that accepted; t of them give the secret back.
+Before anything leaves, it deals shares of b_i and of its mask key s_i to all members A that accepted; t of
+them give the secret back.
 
 Afterwards each survivor gives, once, its share of b_i for every i in U, and of s_i for every other member of the cohort
 C. So the self-masks of U come off, and the pairwise masks between U and the others.
@@ -78,8 +79,11 @@ def threshold(sharers: int, *, cohort_min: int, may_vanish: int) -> int:
     return max(sharers - may_vanish, cohort_min)
 
 
-def is_enough(sharers: int, needed: int, colluders: int) -> bool:
-    """Whether claim 1 holds for t = `needed` if so many of the members that accepted collude."""
+def is_enough(sharers: int, needed: int, *, colluders: int) -> bool:
+    """Whether claim 1 holds for t = `needed` if so many of the members that accepted collude.
+
+    If it holds for t = the fewest of a total and t + v sharers, it does for every number of sharers.
+    """
     return needed - colluders > (sharers - needed) ** 2
 
 

@@ -254,7 +254,7 @@ def test_the_condition_is_what_no_choice_of_sets_can_go_below(vanish):
     """Claims 1 and 2, by search over every size of cohort and of what the sum lacks."""
     for needed in range(1, vanish**2 + 4):
         colluders = 2
-        safe = is_enough(needed + colluders + vanish, needed + colluders, colluders)
+        safe = is_enough(needed + colluders + vanish, needed + colluders, colluders=colluders)
         assert safe == (needed > vanish**2)
         if safe:
             assert not can_open_fewer(needed, vanish)
