@@ -88,6 +88,7 @@ docs: $(DOCS_READY)  ## the documentation site in build/docs; it is built and re
 	$(BIN)/python -m docs.generate
 	$(BIN)/python -m sphinx -q -E -n -W --keep-going -b html docs build/docs
 	$(BIN)/python -m docs.generate.check_offline build/docs
+	$(BIN)/python -m docs.generate.check_accessible build/docs
 	@echo "open build/docs/index.html"
 
 notebooks: $(DOCS_READY)  ## run the tutorials and store their outputs

@@ -40,7 +40,7 @@ from learner.training import fitted
 ROWS, COLUMNS, PARTIES, RADOS = 5_000_000, 18, 4, 1_000
 HELD_OUT = 200_000
 EPSILON = Fraction(1)
-MOST_TIMES_LONGER = {"moments": 1.5, "rados": 5.0}
+MOST_TIMES_LONGER = {"moments": 0.11, "rados": 0.5}
 # An encrypted run that learns nothing would also be fast.
 WORSE_BY_AT_MOST = 3.0
 

@@ -8,7 +8,7 @@ project = "radofed"
 author = "The radofed authors"
 release = version = installed_version("radofed")
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx_design", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["generate", "pictures"]
 smartquotes = False  # `--option` keeps its hyphens
 
@@ -19,6 +19,7 @@ nitpick_ignore_regex = [("py:.*", r"(?!radofed\.[A-Za-z_]+$).*")]
 
 # Notebooks are stored with their outputs; `make notebooks` runs them.
 nb_execution_mode = "off"
+myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
 
 default_role = "code"

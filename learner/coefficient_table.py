@@ -30,6 +30,8 @@ from learner.report.coefficients import (
     stated,
 )
 from learner.uncertainty import FACTOR, MOST_HALF_WIDTH, Limits, half_widths
+from radobase.presentation.notebook import Picture
+from radobase.presentation.svg import intervals
 from radobase.printing import columns
 
 if TYPE_CHECKING:
@@ -132,6 +134,27 @@ class CoefficientTable:
         """As text."""
         header, *rows = self.cells()
         return [self.title, *columns(header, rows, right=range(2, len(header))), *self.notes]
+
+    def plot(self) -> Picture:
+        """The coefficients with intervals, as a picture that notebooks show; of a logarithm as ratios.
+
+        Raises ConfigurationError if none has an interval.
+        """
+        shown = []
+        for row in self.rows:
+            if row.column == _INTERCEPT or row.lower is None or row.upper is None:
+                continue
+            value, ends = row.estimate, (row.lower, row.upper)
+            if row.ratio is not None and row.ratio_lower is not None and row.ratio_upper is not None:
+                value, ends = row.ratio, (row.ratio_lower, row.ratio_upper)
+            name = f"{row.column}, {row.change}" if row.change else row.column
+            shown.append((name, f"{value:.4g} ({ends[0]:.4g} to {ends[1]:.4g})", value, ends))
+        if not shown:
+            raise ConfigurationError("no coefficient has an interval: there is nothing to draw")
+        title = self.ratio or f"added to {self.adds_to}"
+        words = "Each coefficient with its interval. The dashed line is no effect."
+        is_log = bool(self.ratio)
+        return Picture(intervals("coefficients", title, words, shown, line=float(is_log), is_log=is_log))
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from learner.studies import StudyTable
 from radobase.configuration import ConfigPath, Configuration
 from wire.identity import TlsConfiguration
 
@@ -31,3 +32,6 @@ class LearnerConfig(Configuration):
     """Directory that gets one sub-directory for each release."""
     tls: TlsConfiguration
     """Certificate and key of the connection to the coordinator."""
+    study: StudyTable | None = None
+    """The study that this learner asks for. Every query states it, unless its command has `--study`. Without either,
+    queries name no study."""

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from dpcore.accounting.gaussian import gaussian_mu
 from dpcore.accounting.noise_shares import PRODUCT_WEIGHT, moments_squared, number_moments_squared
-from dpcore.estimators.curvatures import OfCounts, OfHazards, OfLogOdds, OfNumbers
+from dpcore.estimators.curvatures import OfCounts, OfHazards, OfLogOdds
 from dpcore.estimators.errors_of_least_squares import WIDENED_OF_LEAST_SQUARES
+from dpcore.estimators.errors_of_numbers import OF_CLIPPED, WIDENED_OF_ROUNDS, Doubts
 from dpcore.estimators.errors_of_weights import level_places
 from dpcore.estimators.private_newton import (
     CLIP_OF_LOG_ODDS,
@@ -50,6 +51,10 @@ _FLAG_VARIANCE = 0.75
 _LOST, _LOST_OF_VALUES = 2.0, 0.5
 """How much the noise on moments hides of what a column varies by, see `_product_noise`, for two classes and for others,
 whose columns are centred (dpcore.estimators.column_covariances). Chosen on the tables of the documentation."""
+_LOST_OF_NUMBERS = 1.5
+"""The same of numbers, by the draws that are less favourable (dpcore.estimators.errors_of_numbers)."""
+_LABEL = 0.3
+"""The deviation of a number, over half of its range."""
 _LEAST_KNOWN = 0.003
 """As of dpcore.estimators.errors_of_weights."""
 _LEAST = 0.5
@@ -79,6 +84,8 @@ class _Training:
     """Of the budget's squared mu, for moments, which tell how columns vary together."""
     is_of_moments: bool = False
     """No gradient is asked: weights are those of the moments."""
+    doubts: Doubts | None = None
+    """Of a number (dpcore.estimators.errors_of_numbers)."""
 
     @classmethod
     def of(cls, name: str, estimator: Any, schema: Schema) -> Self | None:
@@ -87,7 +94,8 @@ class _Training:
         if not schema.bias or coding.classes:
             return None
         if name == "linear" and coding.kind == "number":
-            return cls(0.0, 1.0, 1.0 / 16.0, 1.0, WIDENED_OF_LEAST_SQUARES, 1.0, is_of_moments=True)
+            linear = WIDENED_OF_LEAST_SQUARES, 1.0
+            return cls(0.0, 1.0, 1.0 / 16.0, 1.0, *linear, is_of_moments=True, doubts=Doubts())
         if name == "hazards" and coding.intervals:
             # Three of ten records have the event.
             part = 1.0 - estimator.cells_part - estimator.moments_part
@@ -105,7 +113,7 @@ class _Training:
             return cls(1.5 * clip, 0.85, 2.25, part, OfCounts.widened, first)
         if coding.kind == "number":
             # A residual is an eighth of the label's range, and two of three gradients are not clipped.
-            return cls(clip / 4.0, 0.68, 1.0 / 16.0, part, OfNumbers.widened, first)
+            return cls(clip / 4.0, 0.68, 1.0 / 16.0, part, WIDENED_OF_ROUNDS, first, doubts=OF_CLIPPED)
         curvature = min(0.15, 0.2 * clip)
         widened = WIDENED_OF_LOG_ODDS if clip >= CLIP_OF_LOG_ODDS else WIDENED * OfLogOdds.widened
         return cls(clip, curvature, curvature, part, widened, first)
@@ -181,6 +189,15 @@ class ExpectedCoefficients:
         return found
 
     @cached_property
+    def _is_column(self) -> NDArray[np.bool_]:
+        """Which weights are of numbers and flags, (d,)."""
+        found = np.ones(self.schema.d, dtype=np.bool_)
+        found[-1] = False
+        for places in level_places(self.schema):
+            found[places] = False
+        return found
+
+    @cached_property
     def _product_noise(self) -> float:
         """The sensitivity of a product of two columns in the moments, which the noise hides by its deviation times mu.
 
@@ -201,9 +218,17 @@ class ExpectedCoefficients:
         if self.training.is_of_moments:
             # The noise is on sums over the columns as they are.
             each = each + noise**2 / self._variances
-        lost = _LOST_OF_VALUES if self.schema.label.coding.has_value else _LOST
+        lost, doubts = _LOST_OF_VALUES if self.schema.label.coding.has_value else _LOST, self.training.doubts
+        lost = lost if doubts is None else _LOST_OF_NUMBERS
         known = np.maximum(1.0 - lost * noise * math.sqrt(self.schema.d) / self._variances, _LEAST_KNOWN)
-        variances = self.training.widened / (limits.prior**-2 + self._variances * known / each)
+        prior = np.full(self._variances.shape, limits.prior)
+        if doubts is not None:
+            prior[:, self._is_column] = _LABEL / np.sqrt(self._variances[:, self._is_column])
+        variances = 1.0 / (np.square(1.0 / prior) + self._variances * known / each)
+        if doubts is not None:
+            unknown = self._is_column & (variances > np.square(doubts.left * prior))
+            variances = variances + np.where(unknown, (2.0 * limits.prior) ** 2, 0.0)
+        variances = self.training.widened * variances
         widths = FACTOR * np.sqrt(np.square(self._combinations) @ variances.T)
         stated = [
             measurable_widths(column, self._combinations, limits) & (column <= MOST_HALF_WIDTH) for column in widths.T

@@ -244,6 +244,10 @@ class Federation(LearningFederation):
         found._known, found._budgets = self._known, self._budgets
         return found
 
+    def over(self, source: AnswerSource) -> "Federation":
+        """One of another source of answers, with the same schema and terms."""
+        return Federation(source, self.schema, **self._terms)
+
     def privacy(self, delta: Exact = Fraction(1, 10**6)) -> PrivacyStatement:
         """The statement of the composition of all that this federation and its parts asked, for one record.
 
@@ -377,11 +381,12 @@ class BudgetedOracle(Inquiring):
 
         Of an epoch, or of persons, what they stated in the last answer about these; 0 before that.
         """
-        rows = self._stated_rows
+        rows = self.stated_units
         return rows if self.held_back is None else self.held_back.rows(rows)
 
     @property
-    def _stated_rows(self) -> int:
+    def stated_units(self) -> int:
+        """The same of all rows, or persons; 0 if parties have not stated them."""
         federation, epoch = self._federation, self._federation.terms.get("epoch")
         if epoch is None and not self._is_of_persons:
             return federation.source.rows
@@ -535,9 +540,9 @@ class BudgetedOracle(Inquiring):
         if series is not None and series.is_open:
             plan = self._plan(request)
             batch, parties = _batch(plan.query, correction, _stated(plan)), _stated(plan)
-            series.decide(plan.query, batch, parties, self._stated_rows, confidence)
+            series.decide(plan.query, batch, parties, self.stated_units, confidence)
         plan = self._plan(request if series is None else replace(request, held_back=series.part()))
-        rows = self._stated_rows
+        rows = self.stated_units
         stated = plan.party_rows or [max(1, rows)] * plan.query.honest_parties
         self._widths(plan.query, correction, stated, confidence).check(tolerance, rows)
         return plan, correction

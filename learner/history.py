@@ -16,6 +16,7 @@ from wire.query import Query
 from wire.query_kinds import kind_bytes
 from wire.query_summary import QuerySummary
 from wire.roster import Member, Roster
+from wire.study import Study
 
 RELEASE_NAME_DIGITS = 16
 
@@ -47,6 +48,7 @@ class AskedRead:
             "kind": self.asked.kind,
             "asked": self.asked.words,
             "purpose": self.asked.purpose or None,
+            "study": None if self.asked.study is None else self.asked.study.to_dict(),
             "outcome": self.outcome,
             "attempts_possible": self.attempts,
             "opened_attempt": self.opened_attempt,
@@ -146,7 +148,7 @@ def opened_releases(config: LearnerConfig) -> list[Release]:
 # The same question twice: what this learner asked before is found on its disk, so that no answer is paid for twice.
 #
 # Two queries ask the same if schema, kind with its noise, part of the rows, feature map and asked parties are the
-# same, whatever their purposes are: an answer that was given for another purpose is found, with that purpose.
+# same, whatever their purposes and studies are: an answer that was given for others is found, with these.
 
 
 REUSE = "--reuse (reuses=True)"
@@ -164,12 +166,15 @@ class AskedBefore:
     other_purpose: str = ""
     """What it is for, if that was signed and is not what is asked for now; empty otherwise. Parties agreed to that
     purpose."""
+    other_study: Study | None = None
+    """Likewise, the study that it is part of."""
 
     @property
     def words(self) -> str:
         """What became of it, as a clause."""
         what = "its answer is not fetched yet" if self.release is None else f"the answer is in {self.release}"
         purpose = f" for the purpose {json_text(self.other_purpose)}" if self.other_purpose else ""
+        purpose += "" if self.other_study is None else f" in the study {self.other_study.short}"
         return (
             f"query {self.query_id.hex()[:16]} asked the same parties the same{purpose} on "
             f"{local_time(self.asked_at_unix_s)}, and {what}"

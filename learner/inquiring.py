@@ -32,11 +32,10 @@ from dpcore.records.feature_map import FeatureMap
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from dpcore.statistics.accuracy import Estimates, SharedNoise
-from learner.model_views import Picture
+from learner.inquiry_pictures import inquiry_picture
 from learner.planning import Plan
-from learner.survival_picture import survival_plot
 from radobase.keywords import knows_keywords
-from radobase.presentation.notebook import fragment
+from radobase.presentation.notebook import Picture, fragment
 
 _MADE_UP_ROWS = 4096
 _MADE_UP_BITS = 16
@@ -131,18 +130,19 @@ class ShownResult(Result):
         return self.text
 
     def plot(self) -> Picture:
-        """The curves of survival, as a picture that notebooks show. Raises ConfigurationError for other inquiries."""
-        if (found := survival_plot(self)) is None:
-            raise ConfigurationError(
-                f"{self.inquiry} has no picture, or no curve was measured: survival has one; use to_pandas()"
-            )
-        return Picture(found[0])
+        """The curves of survival, or the intervals of other inquiries, as a picture that notebooks show.
+
+        Raises ConfigurationError if nothing has an interval.
+        """
+        if (found := inquiry_picture(self)) is None:
+            raise ConfigurationError("nothing was measured, so there is no picture: ask with a larger epsilon")
+        return Picture(found)
 
     def _repr_html_(self) -> str:
         privacy = [] if self.privacy is None else self.privacy.short_sentences()
         tables = [(each.title, each.header, each.rows) for each in self.tables]
-        drawn = survival_plot(self)
-        return fragment(self.inquiry, [*self.sentences, *privacy], tables, [] if drawn is None else [drawn[0]])
+        drawn = inquiry_picture(self) if self.inquiry == Survival.name else None
+        return fragment(self.inquiry, [*self.sentences, *privacy], tables, [] if drawn is None else [drawn])
 
 
 class PlansInquiries(Protocol):

@@ -2,6 +2,7 @@
 
 import inspect
 import warnings
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -27,13 +28,14 @@ if TYPE_CHECKING:
     from dpcore.evaluation.evaluation import Evaluation
     from dpcore.evaluation.event_evaluation import EventEvaluation
     from dpcore.evaluation.measured_evaluation import MeasuredEvaluation
-    from learner.federation import Federation
+    from learner.federation import BudgetedOracle, Federation
     from learner.inquiring import PlannedInquiry
     from learner.model import Model
+    from learner.planned_questions import PlannedQuestions
     from learner.planning import Plan
     from learner.requests import Request
 
-_PLANNED = ("statistic", "describe", "crosstab", "compare", "correlate", "survival", "levels")
+_PLANNED = ("statistic", "describe", "crosstab", "compare", "correlate", "survival", "levels", "train", "evaluate")
 _OF_TRAINING = ("epsilon", "delta", "rounds", "adaptive", "hold_back", "start_from", "journal")
 
 
@@ -77,29 +79,12 @@ class LearningFederation(InquiringFederation):
         UserWarning says what to know of the model, and before anything is asked if most of its coefficients will not be
         measurable.
         """
-        federation = cast("Federation", self)
-        if estimator in FROM_RELEASES and estimator not in BY_QUERIES:
-            raise ConfigurationError(
-                f"{estimator} learns from a release and asks nothing: ask for one by a session, and give it to "
-                "radofed.train"
-            )
-        check_learns(estimator, federation.schema)
-        check_keywords(estimator, options, (*_OF_TRAINING, *inspect.signature(class_of(estimator)).parameters))
-        if epsilon is None:
-            raise ConfigurationError("a training asks the parties: give the epsilon of all its answers, epsilon=1")
-        budget = exact(epsilon, "epsilon"), exact(delta, "delta")
-        chosen, adaptive = options | ({} if rounds is None else {"rounds": rounds}), whole(adaptive)
-        made, start, share = make_estimator(estimator, **chosen), None, _left_out(federation)
-        if hold_back is not None:
-            if federation.held_back is not None:
-                raise ConfigurationError("this federation is a part of the rows already: leave hold_back out")
-            federation, share = federation.hold_back(hold_back)[0], exact(hold_back, "hold_back")
-        if start_from is not None:
-            source = Path(start_from) if isinstance(start_from, str) else start_from
-            start = load_start(source, estimator, federation.schema, share, budget[1])
+        options |= {"delta": delta, "rounds": rounds, "adaptive": adaptive, "hold_back": hold_back}
+        training, federation = _training(
+            cast("Federation", self), estimator, epsilon=epsilon, start_from=start_from, **options
+        )
         if journal is not None:
             federation = federation.with_journal(Path(journal))
-        training = AskedTraining(estimator, made, federation.schema, *budget, federation.terms, adaptive, start)
         if (few := training.few_coefficients(federation)) is not None:
             warnings.warn(few, stacklevel=2)
         trained = training.run(federation)
@@ -123,43 +108,29 @@ class LearningFederation(InquiringFederation):
         is about a piece of the rows. options: of `radofed.EvaluationOptions`. Raises ConfigurationError before anything
         is asked.
         """
-        known = [*_OF_EVALUATION, *(field.name for field in declarations(EvaluationOptions))]
-        check_keywords("evaluate", options, known)
-        if epsilon is None:
-            raise ConfigurationError("an evaluation asks the parties: give the epsilon of its answers, epsilon=1")
-        chosen, federation = EvaluationOptions(**options), cast("Federation", self)
-        if model.schema.digest != federation.schema.digest:
-            raise ConfigurationError(
-                f"the model's schema {model.schema.name!r} is another one than the federation's "
-                f"{federation.schema.name!r}: evaluate it where its schema is shared"
-            )
-        model.scoring.check_evaluation(chosen)
-        if adaptive is not None and model.held_back is None:
-            raise ConfigurationError(
-                "the model was trained on all rows, so nothing is claimed about new ones: leave adaptive out, or train "
-                "with hold_back"
-            )
-        if model.held_back is not None:
-            federation = federation.hold_back(model.held_back)[1]
-        pieces = None if adaptive is None else Adaptive(whole(adaptive), Way.SPLIT)
-        oracle = federation.within(epsilon, delta, pieces)
+        oracle, ask = _evaluation(
+            cast("Federation", self), model, epsilon=epsilon, delta=delta, adaptive=adaptive, **options
+        )
         found: Evaluation | ClassEvaluation | MeasuredEvaluation | CountEvaluation | EventEvaluation
-        found = model.scoring.evaluate(model, oracle, chosen)
+        found = ask(oracle)
         return found
 
-    def plan(self, what: "Request | str", *values: Any, **options: Any) -> "Plan | PlannedInquiry":
+    def plan(self, what: "Request | str", *values: Any, **options: Any) -> "Plan | PlannedInquiry | PlannedQuestions":
         """What a question would cost, and how exact its answer would be; nothing is sent.
 
-        what: a request, or the name of a method with its arguments: `federation.plan("describe", by="sex", epsilon=1)`.
-        Raises ConfigurationError for another name, and as the method does.
+        what: a request, or the name of a method with its arguments: `federation.plan("describe", by="sex", epsilon=1)`,
+        `federation.plan("train", "newton", epsilon=1)`. Raises ConfigurationError for another name, PlanError if a
+        training or an evaluation cannot be planned because no party states its rows, and as the method does.
         """
         federation = cast("Federation", self)
         if not isinstance(what, str):
             return federation.source.plan(what)
+        if what in BY_QUERIES:
+            raise ConfigurationError(f'name the method first: plan("train", {what!r}, epsilon=...)')
         if what not in _PLANNED:
-            raise ConfigurationError(
-                f"{what!r} is not planned here; {nearest(what, _PLANNED)}. `rado plan` plans a training"
-            )
+            raise ConfigurationError(f"{what!r} is not planned here; {nearest(what, _PLANNED)}")
+        if what in ("train", "evaluate"):
+            return (_planned_training if what == "train" else _planned_evaluation)(federation, *values, **options)
         if what != "statistic":
             found: PlannedInquiry = getattr(_Planner(federation), what)(*values, **options)
             return found
@@ -167,6 +138,108 @@ class LearningFederation(InquiringFederation):
         check_keywords(what, options, known)
         budget = {name: options.pop(name) for name in ("epsilon", "delta") if name in options}
         return federation.within(**budget).planned(*values, **options)
+
+
+def _training(
+    federation: "Federation",
+    estimator: str,
+    *,
+    epsilon: Exact | None = None,
+    delta: Exact = USUAL_DELTA,
+    rounds: int | None = None,
+    adaptive: int | None = None,
+    hold_back: Exact | None = None,
+    start_from: "Model | Path | str | None" = None,
+    **options: Any,
+) -> tuple[AskedTraining, "Federation"]:
+    """What `train` asks, and the federation, or a part of its rows, that it asks. Raises as `train`."""
+    if estimator in FROM_RELEASES and estimator not in BY_QUERIES:
+        raise ConfigurationError(
+            f"{estimator} learns from a release and asks nothing: ask for one by a session, and give it to "
+            "radofed.train"
+        )
+    check_learns(estimator, federation.schema)
+    check_keywords(estimator, options, (*_OF_TRAINING, *inspect.signature(class_of(estimator)).parameters))
+    if epsilon is None:
+        raise ConfigurationError("a training asks the parties: give the epsilon of all its answers, epsilon=1")
+    budget = exact(epsilon, "epsilon"), exact(delta, "delta")
+    chosen, adaptive = options | ({} if rounds is None else {"rounds": rounds}), whole(adaptive)
+    made, start, share = make_estimator(estimator, **chosen), None, _left_out(federation)
+    if hold_back is not None:
+        if federation.held_back is not None:
+            raise ConfigurationError("this federation is a part of the rows already: leave hold_back out")
+        federation, share = federation.hold_back(hold_back)[0], exact(hold_back, "hold_back")
+    if start_from is not None:
+        source = Path(start_from) if isinstance(start_from, str) else start_from
+        start = load_start(source, estimator, federation.schema, share, budget[1])
+    return AskedTraining(estimator, made, federation.schema, *budget, federation.terms, adaptive, start), federation
+
+
+def _planned_training(federation: "Federation", *values: Any, **options: Any) -> "PlannedQuestions":
+    """The plan of `train`."""
+    from learner.planned_questions import planned_questions  # noqa: PLC0415  (slow to import)
+
+    if not values and "estimator" not in options:
+        raise ConfigurationError('name the estimator: plan("train", "newton", epsilon=...)')
+    if options.pop("journal", None) is not None:
+        raise ConfigurationError("a plan keeps no journal: leave journal out")
+    training, asked = _training(federation, *values, **options)
+    units = asked.within(training.epsilon, training.delta).stated_units
+
+    def ask(made_up: "Federation") -> tuple["BudgetedOracle", tuple[str, ...], str | None]:
+        few = training.few_coefficients(made_up)
+        trained = training.run(made_up)
+        return trained.oracle, tuple(getattr(trained.estimator, "left_out_", ())), few
+
+    return planned_questions(asked, f"a training of {training.name}", units, ask)
+
+
+def _planned_evaluation(federation: "Federation", *values: Any, **options: Any) -> "PlannedQuestions":
+    """The plan of `evaluate`."""
+    from learner.planned_questions import planned_questions  # noqa: PLC0415  (slow to import)
+
+    if not values and "model" not in options:
+        raise ConfigurationError('give the model: plan("evaluate", model, epsilon=...)')
+    oracle, _ = _evaluation(federation, *values, **options)
+
+    def ask(made_up: "Federation") -> tuple["BudgetedOracle", tuple[str, ...], str | None]:
+        asked, measure = _evaluation(made_up, *values, **options)
+        measure(asked)
+        return asked, (), None
+
+    return planned_questions(federation, "an evaluation", oracle.stated_units, ask)
+
+
+def _evaluation(
+    federation: "Federation",
+    model: "Model",
+    *,
+    epsilon: Exact | None = None,
+    delta: Exact = 0,
+    adaptive: int | None = None,
+    **options: Any,
+) -> tuple["BudgetedOracle", Callable[["BudgetedOracle"], Any]]:
+    """The oracle that `evaluate` asks, and what asks it. Raises as `evaluate`."""
+    known = [*_OF_EVALUATION, *(field.name for field in declarations(EvaluationOptions))]
+    check_keywords("evaluate", options, known)
+    if epsilon is None:
+        raise ConfigurationError("an evaluation asks the parties: give the epsilon of its answers, epsilon=1")
+    chosen = EvaluationOptions(**options)
+    if model.schema.digest != federation.schema.digest:
+        raise ConfigurationError(
+            f"the model's schema {model.schema.name!r} is another one than the federation's "
+            f"{federation.schema.name!r}: evaluate it where its schema is shared"
+        )
+    model.scoring.check_evaluation(chosen)
+    if adaptive is not None and model.held_back is None:
+        raise ConfigurationError(
+            "the model was trained on all rows, so nothing is claimed about new ones: leave adaptive out, or train "
+            "with hold_back"
+        )
+    if model.held_back is not None:
+        federation = federation.hold_back(model.held_back)[1]
+    pieces = None if adaptive is None else Adaptive(whole(adaptive), Way.SPLIT)
+    return federation.within(epsilon, delta, pieces), lambda oracle: model.scoring.evaluate(model, oracle, chosen)
 
 
 def _left_out(federation: "Federation") -> Fraction | None:

@@ -52,6 +52,7 @@ from learner.uncertainty import (
     probabilities,
     why_no_probability,
 )
+from radobase.presentation.notebook import Picture
 from radobase.printing import amount, json_text
 from radobase.reading import FileKind, read_bytes, read_json, with_remedy
 from radobase.tables.tables import as_source, encoded_blocks, open_table
@@ -338,7 +339,7 @@ class Model:
             return hazard_errors(self, data)
         return measured_errors(self, data) if coding.is_measured else count_errors(self, data)
 
-    def plot(self) -> model_views.Picture:
+    def plot(self) -> Picture:
         """What each column adds to the score, as a picture that notebooks show."""
         return model_views.picture_of(self)
 

@@ -1,6 +1,5 @@
 """What a model says to people: predictions in the label's own values, its summary, and its picture."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,27 +10,11 @@ from learner.coefficient_table import Adjustment, CoefficientTable, coefficient_
 from learner.report.pictures import drawn_sheet, usual
 from learner.shapes import Shapes, every_shapes
 from learner.uncertainty import why_no_probability
-from radobase.presentation.notebook import Shown, fragment
-from radobase.presentation.svg import Drawing, check_picture, write_drawing
+from radobase.presentation.notebook import Picture, Shown, fragment
 from radobase.printing import columns
 
 if TYPE_CHECKING:
     from learner.model import Model, Predictions
-
-
-class Picture:
-    """A drawing that a notebook shows, and that is saved as an SVG file."""
-
-    def __init__(self, drawing: Drawing) -> None:
-        self.drawing = drawing
-
-    def save(self, path: Path | str) -> None:
-        """Write it as an SVG file. Raises ConfigurationError."""
-        check_picture(Path(path))
-        write_drawing(self.drawing, Path(path))
-
-    def _repr_html_(self) -> str:
-        return fragment("", drawings=[self.drawing])
 
 
 def labels_of(model: "Model", found: "Predictions") -> NDArray[Any]:

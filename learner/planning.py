@@ -23,14 +23,16 @@ from dpcore.queries.kind import MAX_VALUES, QueryLimits, fewest_ciphertexts
 from dpcore.queries.statement import cost_of_attempts, unit_of
 from dpcore.randomness.sources import RandomSource, SystemRandom
 from learner.requests import GROWTH, Request
+from learner.studies import load_study
 from radobase.presentation.notebook import fragment
 from radobase.printing import amount, json_text
 from wire.binding import Binding, OpeningSecret
 from wire.envelopes import KEY_BYTES, Envelope, sha256
 from wire.query import MAX_QUERY_BYTES, OWN_FEATURES, Feature, PaillierKey, Query, features_of, setting_of
 from wire.query_kinds import AnyKind, has_class_products, has_class_weights
-from wire.request_fields import FEWEST_NEIGHBOURS, LARGEST_COMPLETE, mask_neighbours
+from wire.request_fields import FEWEST_NEIGHBOURS, LARGEST_COMPLETE, AskedTerms, mask_neighbours
 from wire.roster import Member, Roster
+from wire.study import Study
 
 PERSON_WORDS = (
     "Parties count persons, and a person's rows count together as much as one record: an answer is an average over "
@@ -99,7 +101,7 @@ class Plan:
         part += [] if query.persons is None else [PERSON_WORDS]
         size = (
             f"Each party uploads {self.ciphertexts} ciphertexts under a {self.public_key.bits}-bit key, "
-            f"{_megabytes(self.upload_bytes_per_party)} MB: slots of {encoding.slot_bits} bits, values with "
+            f"{megabytes(self.upload_bytes_per_party)} MB: slots of {encoding.slot_bits} bits, values with "
             f"{encoding.fraction_bits} fraction bits."
         )
         cohort = (
@@ -117,9 +119,9 @@ class Plan:
         vanishing = [] if not query.may_vanish else [VANISHING_WORDS.format(query.may_vanish)]
         noise = [f"{note}." for note in (self.noise_note, self.masks_note) if note]
         costs = [*self._privacy_words(), *noise, *vanishing, times, *self._quorum_words(), *self._retry_words()]
-        purpose = [purpose_sentence(query.purpose)] if query.purpose else []
+        stated = _statements(query.purpose, query.study)
         chosen = [self.chosen] if self.chosen else []
-        return [what, *chosen, *purpose, *part, size, cohort, *others, *costs, *warnings]
+        return [what, *chosen, *stated, *part, size, cohort, *others, *costs, *warnings]
 
     def _repr_html_(self) -> str:
         return fragment("Plan", self.sentences())
@@ -164,9 +166,29 @@ class Plan:
         return [words, *([] if cost.theorem_epsilon is None else [f"{theorem(cost.theorem_epsilon)}."])]
 
 
-def purpose_sentence(purpose: str) -> str:
-    """What the people who decide at a party see."""
-    return f"Purpose, as it is shown to the parties: {json_text(purpose)}."
+def statements(asked: AskedTerms, configured: Study | None) -> list[str]:
+    """What the people who decide at a party see of purpose and study. Raises what `study_of` raises."""
+    return _statements(asked.purpose, study_of(asked, configured))
+
+
+def _statements(purpose: str, study: Study | None) -> list[str]:
+    found = [f"Purpose, as it is shown to the parties: {json_text(purpose)}."] if purpose else []
+    if study is not None:
+        whose = f"{json_text(study.organisation)}, {json_text(study.person_in_charge)}"
+        words = f"{study.short}, of {whose}, {study.days}, digest {study.digest.hex()}"
+        found.append(f"Study, as it is shown to the parties: {words}.")
+    return found
+
+
+def study_of(asked: AskedTerms, configured: Study | None, now_unix_s: float | None = None) -> Study | None:
+    """The study that is asked for: that of the file which is named, otherwise the configured one.
+
+    Raises ConfigurationError if the file is no study, WireError(STUDY_DATES) if it has not begun, or has ended.
+    """
+    study = configured if asked.study is None else load_study(asked.study)
+    if study is not None:
+        study.check_day(time.time() if now_unix_s is None else now_unix_s)
+    return study
 
 
 def plan_query(
@@ -181,6 +203,7 @@ def plan_query(
     question: bool = False,
     stated_rows: Mapping[str, int] | None = None,
     understood: AbstractSet[str] = frozenset(OWN_FEATURES),
+    study: Study | None = None,
 ) -> Plan:
     """The plan of a request for parties of this roster. Nothing is sent.
 
@@ -189,8 +212,10 @@ def plan_query(
       operating system's source. question: whether parties are only asked if they would accept it.
     - stated_rows: rows that parties stated with a signature, by name. Others count with the roster's lower bound.
     - understood: the features that the coordinator and all asked parties state.
+    - study: the configured one, if the request names none.
 
-    Raises PlanError (SlotOverflowError if sums do not fit), ConfigurationError, SchemaError, WireError(QUERY_INVALID).
+    Raises PlanError (SlotOverflowError if sums do not fit), ConfigurationError, SchemaError, WireError(QUERY_INVALID,
+    STUDY_DATES).
     """
     created = int(time.time() if now_unix_s is None else now_unix_s)
     may_vanish = request.may_vanish or 0
@@ -202,6 +227,7 @@ def plan_query(
         may_vanish=may_vanish,
     )
     check_may_vanish(may_vanish, colluders=colluders, cohort_min=cohort_min, max_parties=max_parties)
+    study = study_of(request, study, created)
     now = stated_rows or {}
     max_rows = request.max_rows or sum(_most_rows(member, now.get(member.name)) for member in asked)
     stated = tuple(m for each in asked if (m := now.get(each.name, each.rows_at_least)) is not None)
@@ -217,6 +243,7 @@ def plan_query(
     features += [Feature.SURVIVORS] * (may_vanish > 0)
     features += [Feature.CLASS_PRODUCTS] * has_class_products(kind)
     features += [Feature.PERSONS] * (kind.persons is not None)
+    features += [Feature.STUDY] * (study is not None)
     features += [Feature.CLASS_WEIGHTS] * has_class_weights(kind)
     if request.epoch is not None and not kind.takes_parts:
         # What they state is about all rows, and this kind's cost depends on how many there are.
@@ -254,6 +281,7 @@ def plan_query(
         noise_of_cohort=kind.cohorts is not None,
         mask_neighbours=neighbours,
         may_vanish=may_vanish,
+        study=study,
     )
     _check_size(query)
     complete = stated if len(stated) == len(asked) else None
@@ -437,5 +465,6 @@ def _cost(query: Query, stated: tuple[int, ...], complete: tuple[int, ...] | Non
     return counted if complete else None
 
 
-def _megabytes(count: int) -> str:
+def megabytes(count: int) -> str:
+    """A number of bytes, in millions."""
     return f"{count / 1e6:.1f}" if count >= 100_000 else f"{count / 1e6:.4f}"

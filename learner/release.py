@@ -1,7 +1,7 @@
 """A release: the total of one query with everything needed to use it again, as a directory of two files.
 
 release.json   format, query, roster, cohort, receipts (signed, as received), schema, encoding, rows of each
-               party, privacy statement, time, digest
+               party, privacy statement, study if the query names one, time, digest
 rados.npy      the rados, int64 (n, d), in units of 2^-fraction_bits; or moments.npy, statistic.npy or gradient.npy,
                int64 (length,), in the order and units of that kind in dpcore.queries
 
@@ -231,9 +231,10 @@ class Release:
 
     @property
     def part_data(self) -> dict[str, Any]:
-        """The epoch and the part of the rows for release.json; empty if it is about all rows."""
-        part, epoch = self.query.held_back, self.query.epoch
-        return ({} if part is None else {"part": part.to_dict()}) | ({} if epoch is None else {"epoch": epoch})
+        """The epoch, the part of the rows and the study for release.json, of those that the query names."""
+        part, epoch, study = self.query.held_back, self.query.epoch, self.query.study
+        about = ({} if part is None else {"part": part.to_dict()}) | ({} if epoch is None else {"epoch": epoch})
+        return about | ({} if study is None else {"study": study.to_dict()})
 
     @property
     def _survivors_data(self) -> dict[str, Any]:

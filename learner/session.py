@@ -66,6 +66,7 @@ from wire.query import (
 )
 from wire.roster import Member, Role, Roster, open_roster
 from wire.status import Phase, QueryStatus, Total
+from wire.study import Study
 from wire.transport import LONG_POLL_S
 
 QUESTION_WITHIN_S = 30
@@ -76,6 +77,13 @@ _OPENS_SLOWLY = (
 )
 
 OnStatus = Callable[[QueryStatus], None]
+
+
+def _ends_early(query: Query) -> str:
+    """A warning if the study ends before the query expires."""
+    if query.study is None or not query.study.ends_before(query.not_after_unix_s):
+        return ""
+    return f"the study ends on {query.study.ends}, before the query expires: parties accept no attempt after that day"
 
 
 class Session:
@@ -139,6 +147,11 @@ class Session:
             return self.key
         return load_key_of(self.config.paillier_key, public_key)
 
+    @property
+    def study(self) -> Study | None:
+        """The configured study, of a request that names no other."""
+        return None if self.config.study is None else self.config.study.study()
+
     def fetch_roster(self) -> Roster:
         """The newest roster, verified with the pinned federation key, and stored.
 
@@ -188,6 +201,7 @@ class Session:
             stated_rows=self._state.rows_stated(roster),
             question=question,
             understood=understood,
+            study=self.study,
         )
         if Feature.BASE not in coordinator:
             raise WireError(Code.FEATURE_MISSING, too_old("The coordinator"))
@@ -204,6 +218,7 @@ class Session:
             key.expiry_warning(now.timestamp()),
             "" if is_short or key.secret.short_opening is None else _OPENS_SLOWLY,
             parties.warning,
+            _ends_early(plan.query),
             *(f"{each} and will refuse: its rows are not in the answer" for each in lacking),
         )
         return replace(plan, not_asked=parties.not_asked, warnings=tuple(filter(None, warnings)))
@@ -304,7 +319,8 @@ class Session:
             release = directory if directory.exists() else None
             if release is not None or self._may_be_answered(query_id):
                 purpose = "" if earlier.purpose == plan.query.purpose else earlier.purpose
-                return AskedBefore(query_id, earlier.created_at_unix_s, release, purpose)
+                study = None if earlier.study == plan.query.study else earlier.study
+                return AskedBefore(query_id, earlier.created_at_unix_s, release, purpose, study)
         return None
 
     def _may_be_answered(self, query_id: bytes) -> bool:

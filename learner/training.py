@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 CERTAIN = 3.0
 """A class whose rows are fewer than so many standard deviations of the noise may have none."""
+_FAR = 5.0
+"""Standard errors. If 100 weights are 0, one of them is so far from it in one model of 17,000."""
 _DOMAIN = b"rado.v1/releases\0"
 
 
@@ -185,7 +187,8 @@ def warning_of(estimator: Any, answers: "Sequence[Answer] | Sample") -> str | No
     found = [warning] if (warning := getattr(estimator, "warning_", None)) else []
     moments = _first_moments(answers)
     if moments is not None:
-        found += filter(None, [_hidden_classes(*moments), _hidden_variance(*moments)])
+        hidden = None if _shows_a_weight(estimator) else _hidden_variance(*moments)
+        found += filter(None, [_hidden_classes(*moments), hidden])
     return "; ".join(found) or None
 
 
@@ -214,6 +217,15 @@ def _hidden_classes(schema: Schema, moments: Any) -> str | None:
         f"the noise hides how many of {moments.rows} rows some classes have, and whether they have any: "
         f"{', '.join(hidden)}. The model says little about them"
     )
+
+
+def _shows_a_weight(estimator: Any) -> bool:
+    """Whether a weight is far from 0: gradients may tell more of a label than the first moments do."""
+    covariance = getattr(estimator, "covariance_", None)
+    if covariance is None:
+        return False
+    errors = np.sqrt(np.diag(covariance))[:-1]
+    return bool((np.abs(estimator.theta_[:-1]) > _FAR * errors).any())
 
 
 def _hidden_variance(schema: Schema, moments: Any) -> str | None:

@@ -29,7 +29,7 @@ from parties.ledger.witnessed import Witnessed
 from parties.policy import Policy
 from radobase.failure import in_words
 from radobase.local_status import NotRunningError, read_status
-from radobase.printing import amount, local_time
+from radobase.printing import amount, json_text, local_time
 from radobase.reading import ExposedKeyError, check_private
 from radobase.schema_files import load_shared
 from radobase.tables.recoding import Recode
@@ -139,6 +139,7 @@ def check_files(run: Run) -> None:
     """All of these, in order."""
     run.step("policy", lambda: _policy(run))
     run.step("decisions", lambda: _decisions(run), needs=("policy",))
+    run.step("studies", lambda: _studies(run), needs=("policy",))
     run.step("schema", lambda: _schema(run))
     run.step("recode", lambda: _recode(run), needs=("schema",))
     run.step("data", lambda: _data(run), needs=("schema", "recode"))
@@ -182,6 +183,31 @@ def _decisions(run: Run) -> None:
                 "decisions in party.toml, in which they decide without access to this party's state."
             ).strip()
         run.add("decisions", "people decide as this node's user or as root", advice)
+
+
+def _studies(run: Run) -> None:
+    """Which studies are answered, and rules about them that cannot hold; nothing of a policy that names none."""
+    policy, limits = run.policy, run.policy.limits
+    if not (policy.study_required or policy.studies or limits.studies or limits.per_study):
+        return
+    names = ", ".join(json_text(each.protocol_number) for each in policy.studies) or "every study"
+    required = "; queries without a study are refused" if policy.study_required else ""
+    own = {f"study {json_text(number)}": limit for number, limit in limits.studies.items()}
+    own |= {"each other study" if own else "each study": limits.per_study} if limits.per_study else {}
+    budgets = "".join(f"; {name}: epsilon {float(limit.epsilon):g}" for name, limit in own.items())
+    pinned, advice = {learner.name for learner in policy.learners}, []
+    for each in policy.studies:
+        if odd := [name for name in each.learners if name not in pinned]:
+            number = json_text(each.protocol_number)
+            advice.append(
+                f"Study {number} names {' and '.join(odd)}, which the policy does not admit: correct learners."
+            )
+    for name, limit in own.items():
+        if limit.epsilon >= limits.epsilon and limit.delta >= limits.delta:
+            advice.append(f"The budget of {name} is not smaller than the party's, which alone counts then: lower it.")
+        if limit.delta < 2 * limits.delta_per_query:
+            advice.append(f"The delta of {name} is below twice delta_per_query: it admits few answers. Raise it.")
+    run.add("studies", f"{names}{required}{budgets}", " ".join(advice))
 
 
 def _advice_on_approval(policy: Policy) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from dpcore.accounting.filters import PrivacyLimit
 from dpcore.accounting.protection import WHOLE
@@ -15,10 +15,13 @@ from dpcore.predicates.expressions import PredicateError
 from dpcore.predicates.notation import parse
 from parties.ledger.limits import LedgerLimits
 from radobase.configuration import Configuration
+from radobase.printing import json_text
 from wire.envelopes import key_id
 from wire.errors import Code, WireError
 from wire.query import OpenedQuery, Query
+from wire.request_fields import is_purpose
 from wire.roster import KeyFingerprint, Role, Roster
+from wire.study import MAX_PROTOCOL_NUMBER
 
 # Within double precision, in which limits are reported.
 _DECIMAL = re.compile(r"[0-9]{1,30}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,2})?")
@@ -94,6 +97,11 @@ class PolicyLimits(Configuration):
     """Additional limit in every scope, for each learner."""
     per_day: ScopeLimit | None = None
     """Additional limit in every scope, for any 24 hours by this party's clock."""
+    per_study: ScopeLimit | None = None
+    """Additional limit in every scope, for each study by its protocol number, of all learners. A learner may state
+    another number: it bounds those that state the right one, or those under `[[studies]]`."""
+    studies: dict[str, ScopeLimit] = Field(default_factory=dict)
+    """Replaces `per_study` for the study of this protocol number."""
     composition: Literal["renyi", "gaussian"] = "renyi"
     """How attempts add up. `"gaussian"`: in Gaussian differential privacy. It admits a fifth more Gaussian answers, and
     refuses what has no mu: rados except `gaussian` without a support, and everything beside a charge of an earlier
@@ -130,7 +138,27 @@ class PolicyLimits(Configuration):
             features={name: exact(limit) for name, limit in self.features.items()},
             per_learner=None if self.per_learner is None else exact(self.per_learner),
             per_day=None if self.per_day is None else exact(self.per_day),
+            per_study=None if self.per_study is None else exact(self.per_study),
+            studies={number: exact(limit) for number, limit in self.studies.items()},
         )
+
+
+def _protocol_number(text: str) -> str:
+    if len(text) > MAX_PROTOCOL_NUMBER or not is_purpose(text):
+        raise ValueError(f"a protocol number has 1 to {MAX_PROTOCOL_NUMBER} printable characters, without outer spaces")
+    return text
+
+
+class AllowedStudy(Configuration):
+    """A study whose queries are answered."""
+
+    protocol_number: Annotated[str, AfterValidator(_protocol_number)]
+    """The number that queries of it state, character by character."""
+    digests: tuple[KeyFingerprint, ...] = ()
+    """Digests of what learners may state of it, as `rado party studies` shows them. Default: whatever they state with
+    its number."""
+    learners: tuple[str, ...] = ()
+    """Learners that may ask within it. Default: all under `[[learners]]`."""
 
 
 def _predicate(text: str) -> str:
@@ -214,7 +242,12 @@ class Policy(Configuration):
     """c, the number of accepted members that are assumed to collude with coordinator and learner. A cohort needs
     `max(c + 2, h + c, smallest_cohort)` accepted members, h being the query's `honest_parties`."""
     purpose_required: bool = False
-    """Whether to refuse queries that state no purpose. What it says is for people to judge: nothing checks it."""
+    """Whether to refuse queries that state no purpose, neither their own nor that of a study. What it says is for
+    people to judge: nothing checks it."""
+    study_required: bool = False
+    """Whether to refuse queries that name no study."""
+    studies: tuple[AllowedStudy, ...] = ()
+    """Studies whose queries are answered, one `[[studies]]` table each. Without one, those of every study are."""
     required_witnesses: int = Field(default=1, ge=0)
     """Number of accepted members that must confirm after each start that this party's ledger is not an older copy,
     before the party answers a query. 0 answers at once: a restored copy of the whole machine may then exceed the limits
@@ -227,6 +260,17 @@ class Policy(Configuration):
     """Which queries wait for people's decisions."""
     history: HistoryLimits = HistoryLimits()
     """How long this party keeps what it was asked."""
+
+    @model_validator(mode="after")
+    def _check_studies(self) -> "Policy":
+        numbers = [each.protocol_number for each in self.studies]
+        if twice := next((number for number in numbers if numbers.count(number) > 1), None):
+            raise ValueError(f"study {twice!r} is listed twice: give each protocol number one [[studies]] table")
+        if unknown := [number for number in self.limits.studies if numbers and number not in numbers]:
+            raise ValueError(
+                f"limits.studies names {unknown[0]!r}, which no [[studies]] table allows: correct one of them"
+            )
+        return self
 
     @property
     def digest(self) -> str:
@@ -260,8 +304,8 @@ class Policy(Configuration):
 def check_query(policy: Policy, opened: OpenedQuery, roster: Roster, own_name: str) -> None:
     """Refuse a query that the policy does not allow, before anything is computed for it.
 
-    Raises WireError(POLICY_LEARNER, POLICY_DESIGN, POLICY_UNPROTECTED, UNIT_REFUSED, POLICY_PURPOSE, POLICY_LIMITS,
-    POLICY_COHORT or MASKS_TOO_FEW).
+    Raises WireError(POLICY_LEARNER, POLICY_DESIGN, POLICY_UNPROTECTED, UNIT_REFUSED, POLICY_PURPOSE, POLICY_STUDY,
+    POLICY_LIMITS, POLICY_COHORT or MASKS_TOO_FEW).
     """
     query = opened.query
     pinned = {(learner.name, learner.signing_key) for learner in policy.learners}
@@ -275,8 +319,9 @@ def check_query(policy: Policy, opened: OpenedQuery, roster: Roster, own_name: s
         raise WireError(Code.POLICY_UNPROTECTED, f"It is {design!r}.")
     if policy.limits.person is not None and query.persons is None:
         raise WireError(Code.UNIT_REFUSED, f"It is {design!r}, and its unit of privacy is a record.")
-    if policy.purpose_required and not query.purpose:
+    if policy.purpose_required and not query.purpose and query.study is None:
         raise WireError(Code.POLICY_PURPOSE)
+    _check_study(policy, query)
     _check_limits(policy.limits, query)
     needed = policy.members_needed(query.honest_parties)
     if query.cohort_min < needed:
@@ -295,6 +340,26 @@ def check_query(policy: Policy, opened: OpenedQuery, roster: Roster, own_name: s
     largest = min(asked, query.max_parties)
     _check_neighbours(query, largest, min(possible, largest))
     _check_vanishing(policy, query, largest, min(asked - possible, largest))
+
+
+def _check_study(policy: Policy, query: Query) -> None:
+    study = query.study
+    if study is None:
+        if policy.study_required:
+            raise WireError(Code.POLICY_STUDY, "It names no study, and the policy requires one.")
+        return
+    number = json_text(study.protocol_number)
+    allowed = next((each for each in policy.studies if each.protocol_number == study.protocol_number), None)
+    if policy.studies and allowed is None:
+        raise WireError(Code.POLICY_STUDY, f"The policy allows no study {number}.")
+    if allowed is not None and allowed.digests and study.digest.hex() not in allowed.digests:
+        raise WireError(
+            Code.POLICY_STUDY,
+            f"The policy allows study {number} as it was stated before. What this query states of it has digest "
+            f"{study.digest.hex()}.",
+        )
+    if allowed is not None and allowed.learners and query.learner not in allowed.learners:
+        raise WireError(Code.POLICY_STUDY, f"The policy does not let {query.learner!r} ask within study {number}.")
 
 
 def _check_limits(limits: PolicyLimits, query: Query) -> None:

@@ -34,7 +34,11 @@ class InquiryOptions(AskOptions):
     together: Annotated[bool, Option("All intervals hold together with that confidence, and are longer.")] = False
     plan: Annotated[bool, Option("Print the cost and the expected intervals; ask nothing.")] = False
     release: Annotated[
-        Path | None, Option("Print this directory of an earlier answer again; nothing is asked, and no option fits.")
+        Path | None,
+        Option("Print this directory of an earlier answer again; nothing is asked, and only --picture fits beside it."),
+    ] = None
+    picture: Annotated[
+        Path | None, Option("Draw the estimates with their intervals, survival as curves, into this new SVG file.")
     ] = None
 
     @abstractmethod

@@ -148,7 +148,7 @@ log_level = "info"
 
 _OPTIONAL_LIMITS = """\
 # Optional limits: for whole records, for one source column, for one feature; and, in addition to the lifetime's, for
-# each learner and for any 24 hours.
+# each learner, for any 24 hours, and for one study, by its protocol number.
 # [limits.record]
 # epsilon = "3"
 # delta = "1e-6"
@@ -164,6 +164,16 @@ _OPTIONAL_LIMITS = """\
 # [limits.per_day]
 # epsilon = "1"
 # delta = "1e-5"
+# [limits.studies."PROTOCOL NUMBER"]
+# epsilon = "2"
+# delta = "1e-5"
+"""
+
+_STUDIES = """
+# Optional: the studies whose queries are answered, and who may ask within each. See docs/how-to/studies.md.
+# [[studies]]
+# protocol_number = "PROTOCOL NUMBER"
+# learners = ["LEARNER"]            # default: all that may ask
 """
 
 
@@ -205,7 +215,7 @@ def policy_toml(learners: Mapping[str, str], accepted: Mapping[str, str], choice
 # largest_rise_in_changed_cells = "0.25"
 
 # Learners that may ask, pinned by the fingerprints of their signing keys.
-{pinned}"""
+{pinned}{_STUDIES}"""
 
 
 def _consent_toml(accepted: Mapping[str, str], choices: PolicyChoices) -> str:
@@ -279,7 +289,16 @@ parties = "parties.toml"              # the parties that it asks; add one: rado 
 paillier_key = "paillier.jwk"         # decrypts totals; made by `rado learner keygen`; mode 0600, stays here
 state_directory = "state"             # the queries that were sent
 releases_directory = "releases"       # the results, each with its privacy statement
-{_TLS}"""
+{_TLS}
+# Optional: the study that every query states, signed and shown to the parties. See docs/how-to/studies.md.
+# [study]
+# protocol_number = "EK 2026/17"
+# purpose = "What it is to find out"
+# organisation = "University of Chur"
+# person_in_charge = "Dr. Ada Meier"
+# begins = 2026-11-01                 # the first and the last day on which it asks, in UTC
+# ends = 2027-06-30
+"""
 
 
 def _text(value: str) -> str:

@@ -66,6 +66,8 @@ class Code(StrEnum):
     MASKS_TOO_FEW = "MASKS_TOO_FEW"
     POLICY_LIMITS = "POLICY_LIMITS"
     POLICY_PURPOSE = "POLICY_PURPOSE"
+    POLICY_STUDY = "POLICY_STUDY"
+    STUDY_DATES = "STUDY_DATES"
     PERSON_REFUSED = "PERSON_REFUSED"
     BUDGET_EXCEEDED = "BUDGET_EXCEEDED"
     SCHEMA_MISMATCH = "SCHEMA_MISMATCH"
@@ -318,6 +320,18 @@ CATALOGUE: dict[Code, Entry] = {
         _S.PERMISSION_DENIED,
         "The query states no purpose, and the party's policy requires one.",
         "Say what the answer is for, with --purpose.",
+        6,
+    ),
+    Code.POLICY_STUDY: Entry(
+        _S.PERMISSION_DENIED,
+        "The party's policy allows no such query for the study that it names, or for none.",
+        "Name a study that the party allows, with --study; its data officer adds one under [[studies]] in policy.toml.",
+        6,
+    ),
+    Code.STUDY_DATES: Entry(
+        _S.PERMISSION_DENIED,
+        "The study that the query names has not begun, or has ended.",
+        "Ask on a day of the study. If its days changed, state the new ones in learner.toml or the file of the study.",
         6,
     ),
     Code.PERSON_REFUSED: Entry(

@@ -42,6 +42,7 @@ from wire.query_kinds import AnyKind as QueryKind
 from wire.request_fields import EPOCH_RULE, FEWEST_NEIGHBOURS, PURPOSE_RULE, is_epoch, is_purpose
 from wire.roster import Member, Role, Roster, open_from, open_from_party
 from wire.statements import ciphertexts_per_chunk
+from wire.study import Study
 
 # Features: what a node can do, by name. Every party states those of its node, and a query names those that it uses.
 #
@@ -82,6 +83,8 @@ class Feature(StrEnum):
     """Members share masks with some others, not with all (dpcore.paillier.mask_graph)."""
     SURVIVORS = "survivors"
     """Some members of a cohort may vanish, and the rest has a total (dpcore.paillier.survivors)."""
+    STUDY = "study"
+    """The query names the study that it is part of (wire.study)."""
     SHORT_OPENING = "short-opening"
     """The Paillier key has a subgroup that obfuscators are drawn from (dpcore.paillier.subgroup)."""
 
@@ -303,6 +306,8 @@ class Query(Wire[query_pb2.Query]):
     """With how many others each member of a cohort shares masks; 0 for all others."""
     may_vanish: int = 0
     """How many of the members that accepted may vanish afterwards, so that the rest still has a total."""
+    study: Study | None = None
+    """The study that it is part of, as the learner states it; None without one."""
 
     def __post_init__(self) -> None:
         checks = {
@@ -341,6 +346,7 @@ class Query(Wire[query_pb2.Query]):
             f"if members may vanish, max_parties is at most {MOST_SHARERS}": (
                 not self.may_vanish or self.max_parties <= MOST_SHARERS
             ),
+            "a study has its feature": (self.study is not None) == (Feature.STUDY in self.features),
             "products_of_each_class has its feature": (
                 has_class_products(self.kind) == (Feature.CLASS_PRODUCTS in self.features)
             ),
@@ -403,6 +409,11 @@ class Query(Wire[query_pb2.Query]):
     def is_question(self) -> bool:
         """Whether it only asks parties if they would accept it. It is signed, so no one makes a query of it."""
         return Feature.QUESTION in self.features
+
+    @property
+    def study_digest(self) -> bytes | None:
+        """What identifies the study that it is part of; None without one."""
+        return None if self.study is None else self.study.digest
 
     @property
     def limits(self) -> QueryLimits:

@@ -39,6 +39,7 @@ from radobase.printing import amount, duration, json_text, local_time
 from wire.codec import parse
 from wire.query import Query
 from wire.query_kinds import read_nodes
+from wire.study import Study, study_lines
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,8 @@ class QuerySummary:
     """What the learner says that the answer is for; empty if it says nothing."""
     epoch: str = ""
     """The epoch of the rows that it is about; empty for all rows."""
+    study: Study | None = None
+    """The study that the learner states; None without one."""
 
     @classmethod
     def of(cls, query: Query) -> "QuerySummary":
@@ -94,11 +97,12 @@ class QuerySummary:
             bounds=_bounds(query.schema, read),
             purpose=query.purpose,
             epoch=query.epoch or "",
+            study=query.study,
         )
 
     def to_dict(self) -> dict[str, Any]:
         """All fields by name, in JSON types."""
-        return asdict(self)
+        return {**asdict(self), "study": None if self.study is None else self.study.to_dict()}
 
     def lines(self, most_predicates: int = 20) -> list[str]:
         """For people, one fact a line."""
@@ -108,6 +112,7 @@ class QuerySummary:
         return [
             f"learner {self.learner} asks for {self.words}",
             purpose_line(self.purpose),
+            *study_lines(self.study),
             *(["predicates:", *shown, *more] if self.predicates else []),
             f"columns that the answer depends on: {', '.join(self.columns) or 'none'}",
             *([f"numbers beyond these bounds count as if at them: {', '.join(self.bounds)}"] if self.bounds else []),
@@ -124,9 +129,10 @@ def purpose_line(purpose: str) -> str:
     return f"purpose, as the learner states it: {json_text(purpose)}" if purpose else "purpose: none is stated"
 
 
-def with_purpose(words: str, purpose: str) -> str:
+def with_purpose(words: str, purpose: str, study: Study | None = None) -> str:
     """What is asked in one line, with what it is for if that is stated."""
-    return f"{words}; purpose: {json_text(purpose)}" if purpose else words
+    words = f"{words}; purpose: {json_text(purpose)}" if purpose else words
+    return words if study is None else f"{words}; study: {study.short}"
 
 
 def _bounds(schema: Schema, read: Iterable[str]) -> tuple[str, ...]:
@@ -208,6 +214,10 @@ _MEANINGS = {
     "mask_neighbours": "each party of a cohort shares masks with so many others; 0: with all others",
     "may_vanish": "so many of the parties that accept may vanish before they have uploaded; 0: none",
     "purpose": "what the learner says that the answer is for; nothing checks it",
+    "Study.purpose": "what the learner says that the study is to find out; nothing checks it",
+    "Study.protocol_number": "the study's budget at a party goes by it",
+    "Study.begins": "its first day, in UTC",
+    "Study.ends": "its last day, in UTC",
     "quorum_wait_s": "wait for further parties once there are enough; 0 for the whole phase",
 }
 
@@ -305,7 +315,8 @@ class _Shown:
             return local_time(value)
         if field.name.endswith("_sigma"):
             return self._noise(field, value)
-        meaning = _MEANINGS.get(field.name, "")
+        # A field of a study has its own meaning, such as its purpose.
+        meaning = _MEANINGS.get(field.full_name.removeprefix("rado.v1."), _MEANINGS.get(field.name, ""))
         if field.name.endswith("_s") and value:
             meaning = f"{duration(value)}{': ' * bool(meaning)}{meaning}"
         return meaning

@@ -243,6 +243,15 @@ class AskedTerms(UnitFields):
             f"party. At most {MAX_PURPOSE} characters."
         ),
     ] = ""
+    study: Annotated[
+        Path | None,
+        Option(
+            "The file of the study that is asked for: its purpose, protocol number, organisation, person in charge and "
+            "days. Signed, and shown to the people who decide at a party.",
+            default="the [study] of the configuration; without one, queries name no study",
+            unit="file",
+        ),
+    ] = None
     epoch: Annotated[
         str | None,
         Option(

@@ -7,6 +7,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Iterator, Mapping
+from datetime import date
 from fractions import Fraction
 from pathlib import Path
 from types import NoneType, UnionType
@@ -28,6 +29,15 @@ FILES: Mapping[str, type[BaseModel]] = {
     "policy.toml": Policy,
     "learner.toml": LearnerConfig,
     "parties.toml": AcceptedParties,
+}
+_TYPES = {
+    str: "text",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    Path: "path",
+    Fraction: "exact number",
+    date: "date",
 }
 GROUPED = 10_000
 """Numbers from here on are written with groups of digits."""
@@ -125,7 +135,7 @@ def _type(kind: Any) -> str:
         return f"list of: {_type(kind)}"
     if get_args(kind):  # Annotated
         return _type(get_args(kind)[0])
-    return {str: "text", int: "integer", float: "number", bool: "boolean", Path: "path", Fraction: "exact number"}[kind]
+    return _TYPES[kind]
 
 
 def _default(field: FieldInfo) -> str:

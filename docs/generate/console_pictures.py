@@ -128,6 +128,11 @@ def _ask_to_train(page: Any) -> None:
         page.click("button[value=ask]")
 
 
+def chromium_options() -> Sequence[str]:
+    """Chromium has no sandbox of its own for the user root."""
+    return ("--no-sandbox",) if os.geteuid() == 0 else ()
+
+
 def _draw(
     browser: str,
     link: str,
@@ -141,10 +146,8 @@ def _draw(
     """
     from playwright.sync_api import sync_playwright  # noqa: PLC0415  (only with Chromium)
 
-    # Chromium has no sandbox of its own for the user root.
-    options: Sequence[str] = ("--no-sandbox",) if os.geteuid() == 0 else ()
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=browser, args=[*options])
+        started = playwright.chromium.launch(executable_path=browser, args=[*chromium_options()])
         page = started.new_page()
         page.goto(link)
         root = page.url[: page.url.rindex("/") + 1]

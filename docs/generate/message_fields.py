@@ -123,11 +123,12 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
     "ProductFunction": {"query": "first second"},
     "MapTerm": {"query": "column hat point_mass product centre halvings"},
     "FeatureMap": {"query": "terms"},
+    "Study": {"query": "purpose protocol_number organisation person_in_charge begins ends"},
     "Query": {
         "query": "federation learner nonce roster_version schema schema_digest rados moments statistic gradient "
         "encoding paillier_key delta max_rows max_parties cohort_min honest_parties created_at_unix_s "
         "not_after_unix_s answer_within_s prepare_within_s upload_within_s max_attempts features binding "
-        "quorum_wait_s held_back feature_map purpose epoch noise_of_cohort persons "
+        "quorum_wait_s held_back feature_map purpose epoch noise_of_cohort persons study "
         "mask_neighbours may_vanish",
     },
     "Retry": {"attempt": "query_id learner attempt"},

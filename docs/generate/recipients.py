@@ -44,7 +44,7 @@ ROWS: Mapping[str, Row] = {
         },
     ),
     "query": Row(
-        "the query: what is asked, for which purpose, keys, phases, features",
+        "the query: what is asked, for which purpose and study, keys, phases, features",
         "The learner signs two, or the coordinator shows one to some parties only: a cohort of parties that were "
         "asked different things",
         "Noticed. A query's id is the hash of all its bytes. Acceptances name it, and masks, pads and coefficient are "

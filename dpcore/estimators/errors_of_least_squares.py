@@ -4,7 +4,7 @@ At the stated weights theta the release tells the gradient of the loss,
 
     g = (S theta - b) / m,      of noise variance (s_b^2 + sum over j of s_ij^2 theta_j^2) / m^2 in entry i,
 
-s the deviations of noise on b and on S. It is an answer as of a gradient query (dpcore.estimators.errors_of_weights)
+s the deviations of noise on b and on S. It is an answer as of a gradient query (dpcore.estimators.errors_of_numbers)
 about all directions.
 
 The ridge moved theta away from g = 0, which is why its errors are those around the posterior mean
@@ -14,7 +14,8 @@ that g implies, and their distance from theta. The variance of residuals is the 
 import numpy as np
 
 from dpcore.estimators.curvatures import OfNumbers
-from dpcore.estimators.errors_of_weights import Answer, Errors, Released, errors_of_weights
+from dpcore.estimators.errors_of_numbers import errors_of_numbers
+from dpcore.estimators.errors_of_weights import Answer, Errors, Released
 from dpcore.numbers.fixed_point import Vector
 from dpcore.rados.distribution import NumberMoments
 from dpcore.records.schema import Schema
@@ -33,6 +34,6 @@ def errors_of_least_squares(theta: Vector, moments: NumberMoments, variance: flo
     deviation = float(np.sqrt(moments.sum_noise**2 + of_products.max())) / moments.rows
     d = moments.d
     loss = OfNumbers(_NEVER, variance, widened=WIDENED_OF_LEAST_SQUARES)
-    return errors_of_weights(
+    return errors_of_numbers(
         theta, [Answer(theta, mean, deviation, np.eye(d))], Released(schema, moments, np.eye(d), _NEVER, loss=loss)
     )

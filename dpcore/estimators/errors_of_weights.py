@@ -142,6 +142,13 @@ def _sampling(
     return np.asarray(inverse @ whole.sampling(half) @ inverse / moments.rows)
 
 
+def errors_of_sampling(theta: Vector, released: Released) -> Matrix:
+    """See `Errors.sampling`; of a model without a map."""
+    columns = _Columns.of(released)
+    rows = _MadeRows.of(columns, released, np.random.default_rng(0))
+    return _sampling(theta, rows, columns, released.moments)
+
+
 def half_of(products: Matrix) -> Matrix:
     """B with B B^T = S, (d, d): the columns' sizes times the symmetric root of their correlations.
 
@@ -168,13 +175,15 @@ class ColumnsAndRows:
     """(n, d), made."""
     shares: Vector
     """(n,)."""
+    weights: Matrix
+    """(n, d), by which rows count for a coordinate."""
 
 
 def columns_and_rows(released: Released, random: np.random.Generator) -> ColumnsAndRows:
     """Of a model without a map."""
     columns = _Columns.of(released)
     rows = _MadeRows.of(columns, released, random)
-    return ColumnsAndRows(columns.count_errors, columns.of_records, rows.mapped, rows.shares)
+    return ColumnsAndRows(columns.count_errors, columns.of_records, rows.mapped, rows.shares, rows.weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +194,7 @@ class SeenAnswers:
     answers: tuple[Answer, ...]
     squared_steps: tuple[float, ...]
     """|phi_t - phi|^2, from the stated weights to where each was asked."""
-    prior: float
+    prior: float | Vector
     """The deviation of each of theta*."""
 
     @classmethod
@@ -207,10 +216,10 @@ class SeenAnswers:
             information += projected
             weighted += projected @ (pulled @ one.theta - one.mean)
         noise = np.linalg.inv(information)
-        prior = self.prior**2
-        spread = prior * pulled @ pulled.T + self.basis @ sampling @ self.basis.T + noise
-        gain = np.linalg.solve(spread, prior * pulled).T
-        left = prior * (np.eye(d) - gain @ pulled)
+        prior = np.broadcast_to(np.square(self.prior), d)
+        spread = (pulled * prior) @ pulled.T + self.basis @ sampling @ self.basis.T + noise
+        gain = np.linalg.solve(spread, pulled * prior).T
+        left = np.diag(prior) - gain @ (pulled * prior)
         return gain @ (noise @ weighted), (left + left.T) / 2.0
 
 

@@ -30,6 +30,7 @@ from dpcore.accounting.noise_shares import PRODUCT_WEIGHT
 from dpcore.errors import ConfigurationError, OracleRefusedError, PlanError
 from dpcore.estimators.column_covariances import ColumnCovariances
 from dpcore.estimators.curvatures import Curvatures, OfCounts, OfNumbers
+from dpcore.estimators.errors_of_numbers import OF_CLIPPED, WIDENED_OF_ROUNDS, errors_of_numbers
 from dpcore.estimators.errors_of_weights import Answer, Errors, Released, errors_of_weights
 from dpcore.estimators.least_squares import USUAL_SHRINKAGE, residuals, solve
 from dpcore.estimators.oracle import GradientEstimate, NumberOracle
@@ -150,7 +151,7 @@ def learn(oracle: NumberOracle, settings: NumberSettings, norm_bound: Fraction |
     # Predictions of least squares vary less than the label. Far from them all gradients are clipped, and tell nothing.
     longest = min(LONGEST_STEP, max(residual, float(np.sqrt(variance / max(1.0 - r2, _LEAST_VARIANCE)))))
     theta, refusal = rounds_of.theta(start, settings.rounds - 1, partial(bounded_step, longest=longest))
-    errors = rounds_of.errors(theta, OfNumbers(float(rounds_of.clip), variance))
+    errors = rounds_of.errors(theta, OfNumbers(float(rounds_of.clip), variance, widened=WIDENED_OF_ROUNDS))
     return Learned(theta, len(rounds_of.seen), variance, r2, refusal, errors)
 
 
@@ -218,6 +219,8 @@ class _Rounds:
             return None
         basis = self.whitening.basis.matrix
         released = Released(self._oracle.schema, self._moments, basis, float(self.clip), loss=loss)
+        if isinstance(loss, OfNumbers):
+            return errors_of_numbers(theta, self._answers, released, OF_CLIPPED)
         return errors_of_weights(theta, self._answers, released)
 
     @property

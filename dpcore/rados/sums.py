@@ -42,7 +42,7 @@ from dpcore.rados.signatures import (
 )
 from dpcore.randomness.noise import discrete_gaussian
 from dpcore.randomness.sources import KeyedRandom
-from dpcore.records.computation import Computation, PartySecret, SumOverRows, on_threads, sum_on_threads
+from dpcore.records.computation import RUN_BLOCKS, Computation, PartySecret, SumOverRows, on_threads, sum_on_threads
 from dpcore.records.records import BLOCK_ROWS, Records, edges, not_coded, sensitive_positive
 
 # Rado sums: exact integer sums of the selected rows.
@@ -168,39 +168,39 @@ def rounded(records: Records, coordinates: Sequence[int], secret: PartySecret) -
     features = records.features.copy()
     for coordinate in coordinates:
         key = secret.key(_ROUNDING, coordinate.to_bytes(8, "big"))
-        signs = np.where(_codes(records, key) < records.features[:, coordinate].astype(np.int64) + ONE, ONE, -ONE)
-        features[:, coordinate] = np.where(records.usable, signs, 0)
+        # From 0 to 2 ONE, which is 2^31: an int32 does not hold it.
+        limits = records.features[:, coordinate].view(np.uint32) + np.uint32(ONE)
+        signs = np.where(_codes(records, key) < limits, np.int32(ONE), np.int32(-ONE))
+        features[:, coordinate] = signs * records.usable
     return Records(features, records.labels, records.usable)
 
 
-def _codes(records: Records, key: bytes) -> NDArray[np.int64]:
-    """A uniform integer in [0, 2^31) for each record: int64 (m,)."""
+def _codes(records: Records, key: bytes) -> NDArray[np.uint32]:
+    """A uniform integer in [0, 2^31) for each record: uint32 (m,)."""
     codes = np.empty((records.rows, _BLOCK_WIDTH), dtype="<u4")
-    blocks = range(0, records.rows, BLOCK_ROWS)
+    run_rows = BLOCK_ROWS * RUN_BLOCKS
 
-    def digest(first: int) -> None:
-        codes[first : first + BLOCK_ROWS] = _digests(records.between(first, first + BLOCK_ROWS), key)
+    def digest(start: int) -> None:
+        cipher = _cipher(key)
+        for first in range(start, min(start + run_rows, records.rows), BLOCK_ROWS):
+            codes[first : first + BLOCK_ROWS] = _digests(records.between(first, first + BLOCK_ROWS), cipher)
 
-    def finish(first: int) -> None:
-        codes[first : first + BLOCK_ROWS] = _encrypted(_cipher(key), codes[first : first + BLOCK_ROWS])
-
-    list(on_threads(digest, blocks))
+    list(on_threads(digest, range(0, records.rows, run_rows)))
     contents = codes.view("<u8")
     contents[:, 0] ^= _occurrences(contents)
-    list(on_threads(finish, blocks))
-    return (codes[:, 0] >> 1).astype(np.int64)
+    return (_encrypted(_cipher(key), codes)[:, 0] >> 1).astype(np.uint32, copy=False)
 
 
-def _digests(records: Records, key: bytes) -> NDArray[np.uint32]:
+def _digests(records: Records, cipher: CipherContext) -> NDArray[np.uint32]:
     """Each record's content in CBC mode, all but the block with its number: uint32 (m, 4)."""
-    cipher = _cipher(key)
     state = np.zeros((records.rows, _BLOCK_WIDTH), dtype="<u4")
     for first in range(0, records.d + 1, _BLOCK_WIDTH):
         width = min(_BLOCK_WIDTH, records.d - first)
-        state[:, :width] ^= records.features[:, first : first + width].view(np.uint32)
+        block: NDArray[np.uint32] = np.zeros_like(state)
+        block[:, :width] = records.features[:, first : first + width].view(np.uint32)
         if width < _BLOCK_WIDTH:
-            state[:, width] ^= records.labels.astype(np.int32).view(np.uint32)
-        state = _encrypted(cipher, state)
+            block[:, width] = records.labels.astype(np.int32).view(np.uint32)
+        state = _encrypted(cipher, state ^ block)
     return state
 
 
@@ -211,7 +211,7 @@ def _cipher(key: bytes) -> CipherContext:
 
 def _encrypted(cipher: CipherContext, blocks: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """Each row, of 16 bytes, encrypted."""
-    return np.frombuffer(cipher.update(blocks.tobytes()), dtype="<u4").reshape(blocks.shape).copy()
+    return np.frombuffer(cipher.update(blocks.data.cast("B")), dtype="<u4").reshape(blocks.shape)
 
 
 def _occurrences(contents: NDArray[np.uint64]) -> NDArray[np.uint64]:

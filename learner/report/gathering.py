@@ -28,6 +28,7 @@ from wire.envelopes import fingerprint, load_public_key
 from wire.errors import WireError
 from wire.query_summary import QuerySummary
 from wire.roster import Role, Roster, members_that_left
+from wire.study import Study
 
 MOST_PREDICATES = 20
 """Predicates of a query that a report shows."""
@@ -155,6 +156,16 @@ class Report:
         """The number of its queries that state none."""
         return sum(not answer.asked.purpose for answer in self.answers)
 
+    @property
+    def studies(self) -> tuple[tuple[Study, int], ...]:
+        """The studies that its queries name, with the number of queries."""
+        return tuple(Counter(answer.asked.study for answer in self.answers if answer.asked.study).most_common())
+
+    @property
+    def without_study(self) -> int:
+        """The number of its queries that name none."""
+        return sum(answer.asked.study is None for answer in self.answers)
+
     def to_dict(self) -> dict[str, Any]:
         """All figures by name, in JSON types."""
         return {
@@ -172,6 +183,7 @@ class Report:
                 for answer in self.answers
             ],
             "without_releases": self.without_releases or None,
+            "studies": [study.to_dict() | {"queries": queries} for study, queries in self.studies],
             "signatures_verified": self.is_verified,
             "federation": self.federation,
             "roster_version": self.roster_version,

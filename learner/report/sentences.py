@@ -163,6 +163,7 @@ def registry_entry(report: Report) -> dict[str, Any]:
             "data_product_type": "A linear model" if model is not None else "Statistics",
             "description": (f"Trained with {model.estimator}" if model is not None else "One release")
             + (f" on {count} answers" if count > 1 else ""),
+            "studies": [study.to_dict() for study, _ in report.studies],
         },
         dp_flavor={
             "name": "None" if nothing else "Pure DP" if is_pure else "Approximate DP",

@@ -139,18 +139,22 @@ class Party:
 
 
 def decide(
-    opened: OpenedQuery, attempt: int, party: Party, roster: Roster, retry: Envelope | None = None
+    opened: OpenedQuery, attempt: int, party: Party, roster: Roster, retry: Envelope | None = None, *, now_unix_s: float
 ) -> tuple[Party, Charge]:
     """The party with the rows that are asked about, and the cost of one attempt.
 
-    If policy, schema and design allow it, and from attempt 2 on the learner's signed retry. Raises WireError with the
-    code of the refusal: one of the policy's, FEATURE_MISSING, SEED_MISMATCH, SCHEMA_MISMATCH, ATTEMPT_MISMATCH,
-    EPOCH_EMPTY, PERSONS_UNKNOWN or PLAN_INFEASIBLE.
+    If policy, schema and design allow it, on a day of its study, and from attempt 2 on the learner's signed retry. An
+    attempt that is accepted on the last day of a study is completed.
+
+    Raises WireError with the code of the refusal: one of the policy's, STUDY_DATES, FEATURE_MISSING, SEED_MISMATCH,
+    SCHEMA_MISMATCH, ATTEMPT_MISMATCH, EPOCH_EMPTY, PERSONS_UNKNOWN or PLAN_INFEASIBLE.
     """
     query = opened.query
     check_known(query.features)
     check_seed(query, party)
     check_query(party.policy, opened, roster, party.name)
+    if query.study is not None:
+        query.study.check_day(now_unix_s)
     if not 1 <= attempt <= query.max_attempts:
         raise WireError(Code.ATTEMPT_MISMATCH, f"Attempt {attempt} of {query.max_attempts}.")
     if attempt > 1:

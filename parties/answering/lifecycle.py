@@ -338,7 +338,7 @@ class QueryLifecycle:
             attempt=work.attempt,
             learner=opened.query.learner,
             cost=str(charge),
-            **_purpose_of(opened),
+            **_stated_by(opened),
         )
         facts = facts_of(party.policy)
         self._note(held.query_id, held.attempt, What.ACCEPTED, rows=held.rows, data=party.data_digest, **facts)
@@ -356,7 +356,7 @@ class QueryLifecycle:
         signed = sign(said, party.signing_key)
         reason = "it was a question, and this party would accept it"
         self._note(work.query_id, work.attempt, What.ENDED, reason=reason, would_accept=True)
-        self._log.info("would accept", query=work.query_id, rows=rows, cost=str(charge), **_purpose_of(opened))
+        self._log.info("would accept", query=work.query_id, rows=rows, cost=str(charge), **_stated_by(opened))
         self._tell(work, lambda: self._coordinator.answer(signed, accepts=True))
 
     def _say_pending(self, work: Work) -> None:
@@ -373,7 +373,7 @@ class QueryLifecycle:
         """
         rows = whole.rows_about(opened.query.epoch)
         try:
-            party, charge = decide(opened, work.attempt, whole, roster, work.retry)
+            party, charge = decide(opened, work.attempt, whole, roster, work.retry, now_unix_s=self._clock())
         except WireError:
             try:
                 self._history.shown(opened, rows=rows, charge=None, now_unix_s=self._clock())
@@ -644,6 +644,7 @@ class QueryLifecycle:
         self._uploads.forget(held)
 
 
-def _purpose_of(opened: OpenedQuery) -> dict[str, str]:
-    """The field of a log line, if the query states a purpose."""
-    return {"purpose": opened.query.purpose} if opened.query.purpose else {}
+def _stated_by(opened: OpenedQuery) -> dict[str, str]:
+    """The fields of a log line: the purpose and the protocol number of the study, if the query states them."""
+    found = {"purpose": opened.query.purpose} if opened.query.purpose else {}
+    return found if opened.query.study is None else found | {"study": opened.query.study.protocol_number}

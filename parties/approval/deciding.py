@@ -269,6 +269,8 @@ def _refusal(
     try:
         check_query(policy, opened, roster, own_name)
         check_time(opened.query, now_unix_s)
+        if opened.query.study is not None:
+            opened.query.study.check_day(now_unix_s)
         check_admits(policy.limits.of_ledger, events, charge, now_unix_s=now_unix_s)
     except WireError as error:
         return str(error)

@@ -78,6 +78,21 @@ CREATE TABLE purposes (
     purpose TEXT NOT NULL
 ) STRICT
 """
+# Likewise. Studies are kept as long as the query itself: they say for what something was answered.
+_STUDIES = (
+    """
+CREATE TABLE studies (
+    digest BLOB PRIMARY KEY,
+    statement BLOB NOT NULL          -- what queries stated of it, as signed in them (wire.study)
+) STRICT
+""",
+    """
+CREATE TABLE study_of (
+    query_id BLOB PRIMARY KEY,       -- of a query that names one
+    digest BLOB NOT NULL
+) STRICT
+""",
+)
 
 
 class HistoryFileError(ConfigurationError):
@@ -149,7 +164,7 @@ class HistoryDatabase:
     def _check(self, connection: sqlite3.Connection, owner: dict[str, str], *, create: bool) -> None:
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if not tables and create:
-            for statement in (*_TABLES.split(";\n"), _PURPOSES):
+            for statement in (*_TABLES.split(";\n"), _PURPOSES, *_STUDIES):
                 connection.execute(statement)
             connection.executemany("INSERT INTO identity VALUES (?, ?)", owner.items())
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -164,10 +179,14 @@ class HistoryDatabase:
         held = dict(connection.execute("SELECT key, value FROM identity"))
         if held != owner:
             raise HistoryFileError(self.path, f"it belongs to {held.get('party')!r} of {held.get('federation')!r}")
-        if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'purposes'").fetchone():
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
+        if "purposes" not in tables:
             connection.execute(_PURPOSES)
             # No query of a version before 0.3.0 is answered any more.
             connection.execute("UPDATE queries SET is_waiting = 0")
+        if "studies" not in tables:
+            for statement in _STUDIES:
+                connection.execute(statement)
 
     def close(self) -> None:
         """Close the file. `flush` first: what is still to be written late is discarded."""

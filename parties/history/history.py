@@ -21,6 +21,7 @@ from radobase.reading import FileKind, parse_json, with_remedy
 from wire.envelopes import Envelope
 from wire.errors import Code, WireError
 from wire.query import OpenedQuery, Query
+from wire.study import Study
 
 MOST_WITHOUT_CHARGE = 10_000
 """The newest queries that cost nothing are kept, this many of them: nothing else limits how many a learner sends."""
@@ -82,6 +83,8 @@ class Shown:
     """None once they were kept for long enough."""
     purpose: str = ""
     """As the learner stated it; empty without one, or once it was kept for long enough."""
+    study: Study | None = None
+    """The study that the query names; None without one."""
 
     @property
     def query(self) -> Query | None:
@@ -137,7 +140,9 @@ _FLAGS = {
 }
 _DETAILS_OF = "SELECT details FROM events WHERE query_id = ? AND attempt = ? AND what = ?"
 _SHOWN = """SELECT query_id, shown_at_unix_s, learner, kind, contents, not_after_unix_s, rows, bounds, epoch, words,
-(SELECT purpose FROM purposes WHERE purposes.query_id = queries.query_id), envelope FROM queries"""
+(SELECT purpose FROM purposes WHERE purposes.query_id = queries.query_id),
+(SELECT statement FROM study_of JOIN studies USING (digest) WHERE study_of.query_id = queries.query_id),
+envelope FROM queries"""
 _WAITING = "WHERE is_waiting = 1 AND not_after_unix_s >= ?"
 _COUNTED = "SELECT count(*) FROM queries"
 _COUNTED_UNANSWERED = """SELECT count(DISTINCT query_id) FROM events AS came WHERE what = ? AND at_unix_s >= ? AND
@@ -150,7 +155,7 @@ _OLDER = "SELECT query_id FROM queries WHERE is_charged = 0 ORDER BY shown_at_un
 _BEYOND = """SELECT query_id FROM (
     SELECT query_id, sum(length(envelope)) OVER ({part} ORDER BY shown_at_unix_s DESC) AS bytes
     FROM queries WHERE is_charged = 0 AND envelope IS NOT NULL) WHERE bytes > ?"""
-_WITHOUT_ENVELOPE = _SHOWN.replace("envelope FROM", "NULL FROM")
+_WITHOUT_ENVELOPE = _SHOWN.replace("envelope FROM queries", "NULL FROM queries")
 
 
 class History:
@@ -176,6 +181,10 @@ class History:
                 if query.purpose:
                     values = (opened.query_id, query.purpose)
                     connection.execute("INSERT OR REPLACE INTO purposes VALUES (?, ?)", values)
+                if query.study is not None:
+                    digest, statement = query.study.digest, query.study.to_bytes()
+                    connection.execute("INSERT OR IGNORE INTO studies VALUES (?, ?)", (digest, statement))
+                    connection.execute("INSERT OR REPLACE INTO study_of VALUES (?, ?)", (opened.query_id, digest))
                 self._since_forgotten += 1
             elif known[0] is None and bounds is not None:
                 connection.execute(
@@ -275,6 +284,8 @@ class History:
             connection.execute(
                 "DELETE FROM purposes WHERE query_id NOT IN (SELECT query_id FROM queries WHERE words IS NOT NULL)"
             )
+            connection.execute("DELETE FROM study_of WHERE query_id NOT IN (SELECT query_id FROM queries)")
+            connection.execute("DELETE FROM studies WHERE digest NOT IN (SELECT digest FROM study_of)")
             # A refusal of a query that a learner signed, and that could not be opened, has no query here.
             for table, kept in (("events", MOST_WITHOUT_CHARGE), ("decisions", 0)):
                 connection.execute(
@@ -402,7 +413,7 @@ def _note(
 
 
 def _shown(row: tuple[Any, ...]) -> Shown:
-    query_id, at_unix_s, learner, kind, contents, not_after, rows, bounds, epoch, words, purpose, envelope = row
+    query_id, at_unix_s, learner, kind, contents, not_after, rows, bounds, epoch, words, purpose, study, envelope = row
     return Shown(
         query_id,
         at_unix_s,
@@ -415,6 +426,7 @@ def _shown(row: tuple[Any, ...]) -> Shown:
         words,
         None if envelope is None else Envelope.from_bytes(envelope),
         purpose or "",
+        None if study is None else Study.from_bytes(study),
     )
 
 

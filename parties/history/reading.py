@@ -18,11 +18,11 @@ from parties.config import PartyConfig
 from parties.database import LedgerOwner
 from parties.history.database import FILE, HistoryDatabase
 from parties.history.history import Happened, History, HistoryPage, Shown, What
-from parties.ledger.budgets import LedgerState
+from parties.ledger.budgets import LedgerState, ScopeState
 from parties.ledger.charges import Charge, ScopeKind
 from parties.ledger.ledger import Ledger, RecordedCharge
 from parties.policy import Policy
-from radobase.printing import printable
+from radobase.printing import json_text, printable
 from wire.errors import CATALOGUE, Code
 from wire.query_summary import QuerySummary, SignedPart, signed_parts
 
@@ -73,10 +73,19 @@ def scope_costs(charge: Charge, state: LedgerState) -> list[dict[str, Any]]:
 def costs(charge: Charge, state: LedgerState, count: int = 1) -> list[ScopeCost]:
     """What a charge costs in the scopes that it or a limit names, and what `state` leaves there, widest scope first.
 
+    Then the same under the limit of its study, if there is one.
+
     count: of so many attempts together, which `state` contains. All attempts over one noised table are one release.
     """
+    studies = [each for number, own in state.studies if number == charge.study for each in own]
+    of_study = _costs(charge, studies, count)
+    named = [replace(cost, scope=f"study {json_text(charge.study)}, {cost.scope}") for cost in of_study]
+    return [*_costs(charge, state.scopes, count), *named]
+
+
+def _costs(charge: Charge, scopes: Iterable[ScopeState], count: int) -> list[ScopeCost]:
     same: dict[tuple[ScopeKind, float | None, float | None, float, float, float], list[str]] = {}
-    for scope in state.scopes:
+    for scope in scopes:
         loss = charge.bound(scope.scope)
         times = 1 if charge.epoch is not None else count
         cost = None if loss is None else _finite(scope.limit.spent(total_loss([(loss, times)])))
@@ -201,6 +210,7 @@ class QueryRead:
             "kind": shown.kind,
             "asked": self.words,
             "purpose": shown.purpose or None,
+            "study": None if shown.study is None else shown.study.to_dict(),
             "decision": self.decision,
             "people": [
                 {
@@ -381,7 +391,20 @@ def _outcome(whats: Mapping[What, Happened], *, is_charged: bool) -> str:
 # The history as a file for spreadsheets.
 
 
-_HEADER = ("time", "query_id", "learner", "kind", "asked", "decision", "cohort", "rows", "bytes_out", "cost", "purpose")
+_HEADER = (
+    "time",
+    "query_id",
+    "learner",
+    "kind",
+    "asked",
+    "decision",
+    "cohort",
+    "rows",
+    "bytes_out",
+    "cost",
+    "purpose",
+    "study",
+)
 # A spreadsheet computes what begins like this; a learner chooses the text of predicates.
 _FORMULA = re.compile(r"^[=+\-@\t\r]")
 
@@ -409,6 +432,7 @@ def csv_of(queries: Iterable[QueryRead]) -> str:
             each.bytes_out,
             each.cost,
             each.shown.purpose,
+            "" if each.shown.study is None else each.shown.study.protocol_number,
         )
         writer.writerow(_cell(content) if isinstance(content, str) else content for content in row)
     return text.getvalue()

@@ -10,8 +10,8 @@ from dpcore.accounting.filters import Left, Loss, PrivacyLimit
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.rationals import lower_digits, upper_digits
 from parties.ledger.charges import RECORD, Scope, ScopeKind
-from parties.ledger.limits import DAY_S, Event, LedgerLimits, Scopes, ScopeTotal, about, counted, merged
-from radobase.printing import amount
+from parties.ledger.limits import DAY_S, Event, LedgerLimits, Scopes, ScopeTotal, about, by_study, counted, merged
+from radobase.printing import amount, json_text
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,8 @@ class LedgerState:
     """Those that are charged or reserved."""
     epochs: tuple[tuple[str, ScopeState], ...] = ()
     """By name, whole records of each epoch of rows that was asked about: what was spent on it and on all rows."""
+    studies: tuple[tuple[str, tuple[ScopeState, ...]], ...] = ()
+    """By protocol number, each study that has a limit of its own: what was spent in it."""
 
     @property
     def remaining_unbounded(self) -> int:
@@ -115,6 +117,7 @@ class LedgerState:
         lines = [first, *(str(state) for state in self.scopes)]
         lines += [f"rows of epoch {name}, {state}" for name, state in self.epochs]
         lines += [f"learner {name or 'unknown'}, {state}" for name, states in self.learners for state in states]
+        lines += [f"study {json_text(number)}, {state}" for number, states in self.studies for state in states]
         return lines + [f"last 24 hours, {state}" for state in self.day]
 
     @property
@@ -138,6 +141,11 @@ class LedgerState:
             ],
             "day": [state.to_dict() for state in self.day],
             **({"epochs": [{"epoch": name, **state.to_dict()} for name, state in self.epochs]} if self.epochs else {}),
+            **(
+                {"studies": [{"study": n, "scopes": [each.to_dict() for each in own]} for n, own in self.studies]}
+                if self.studies
+                else {}
+            ),
             "events_charged": self.charged,
             "events_reserved": self.reserved,
             "unbounded": {
@@ -167,6 +175,12 @@ def state_of(limits: LedgerLimits, events: Sequence[Event], *, now_unix_s: float
             (name, states(lambda _: per_learner, (event for event in events if event.charge.learner in ("", name))))
             for name in sorted({event.charge.learner for event in events})
         ]
+    of_studies = by_study(events, limits.studies)
+    studies = tuple(
+        (number, states(_always(own), of_studies[number]))
+        for number in sorted(of_studies)
+        if (own := limits.of_study(number)) is not None
+    )
     day: tuple[ScopeState, ...] = ()
     if (per_day := limits.per_day) is not None and now_unix_s is not None:
         day = states(lambda _: per_day, (e for e in events if e.recorded_at_unix_s > now_unix_s - DAY_S))
@@ -182,7 +196,12 @@ def state_of(limits: LedgerLimits, events: Sequence[Event], *, now_unix_s: float
         unbounded_charged=scopes.total(charged, RECORD).unbounded,
         unbounded_held=scopes.total(held, RECORD).unbounded,
         epochs=tuple((name, _of_epoch(limits, scopes, about(events, name))) for name in names),
+        studies=studies,
     )
+
+
+def _always(limit: PrivacyLimit) -> Callable[[Scope], PrivacyLimit]:
+    return lambda _: limit
 
 
 def _of_epoch(limits: LedgerLimits, scopes: Scopes, events: Sequence[Event]) -> ScopeState:

@@ -26,6 +26,7 @@ from dpcore.queries.kind import QueryKind
 from dpcore.records.held_back import Part
 from dpcore.records.schema import Schema
 from parties.ledger.chain import CHAIN_TABLE, NONCE_BYTES, NONCE_KEY, append_all
+from radobase.printing import json_text
 from wire.errors import Code, WireError
 from wire.query import Query, setting_of
 
@@ -128,6 +129,9 @@ class Charge:
     presence: Loss | None = None
     row_epoch: str | None = None
     """The epoch of rows that it is about; None if it is about all rows (parties.ledger.row_epochs)."""
+    study: str = ""
+    """The protocol number of the study that it is part of; empty without one. If `learner` is empty, it may be part of
+    any."""
 
     def __post_init__(self) -> None:
         scopes = [scope.key for scope, _ in self.bounds]
@@ -160,7 +164,8 @@ class Charge:
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.bounds, self.learner, self.epoch, self.events, self.side, self.presence, self.row_epoch))
+        whose = self.learner, self.study
+        return hash((self.bounds, whose, self.epoch, self.events, self.side, self.presence, self.row_epoch))
 
     def __hash__(self) -> int:
         # A ledger adds up thousands of equal charges, and a fraction's hash is slow.
@@ -173,7 +178,8 @@ class Charge:
 
     def __str__(self) -> str:
         words = "; ".join(f"{loss} for {scope}" for scope, loss in self.bounds) or "no bound"
-        return words if self.row_epoch is None else f"{words}; rows of epoch {self.row_epoch} only"
+        words += "" if self.row_epoch is None else f"; rows of epoch {self.row_epoch} only"
+        return f"{words}; study {json_text(self.study)}" if self.study else words
 
 
 def charge_for(query: Query, rows: int, epoch: bytes | None = None, division: Division | None = None) -> Charge:
@@ -197,20 +203,22 @@ def charge_for(query: Query, rows: int, epoch: bytes | None = None, division: Di
         presence = protection.of_presence().loss(rows, delta) if is_divided else None
     except PlanError as error:
         raise WireError(Code.PLAN_INFEASIBLE, str(error)) from error
+    study = "" if query.study is None else query.study.protocol_number
+    charge = Charge(learner=query.learner, row_epoch=query.epoch, study=study)
     if loss is None:
-        return Charge(learner=query.learner, row_epoch=query.epoch)
+        return charge
     match kind.scope:
         case "record" | "person" if part is not None and division is not None and presence is not None:
             # A charge has a side, or is about an epoch, where both parts count in full.
             side = Side(division, part.share, part.part is Part.HELD_BACK)
-            return Charge(((_whole(kind), loss),), query.learner, side=side, presence=presence)
+            return replace(charge, bounds=((_whole(kind), loss),), side=side, presence=presence)
         case "record" | "person":
-            return Charge(((_whole(kind), loss),), query.learner, epoch, row_epoch=query.epoch)
+            return replace(charge, bounds=((_whole(kind), loss),), epoch=epoch)
         case "joint":
             scopes = column_scopes(schema, kind.protected_column)
         case _:
             scopes = [marginal(name, schema.sources(name) or "") for name in kind.features(schema)]
-    return Charge(tuple((scope, loss) for scope in scopes), query.learner, row_epoch=query.epoch)
+    return replace(charge, bounds=tuple((scope, loss) for scope in scopes))
 
 
 def _whole(kind: QueryKind) -> Scope:
@@ -272,8 +280,9 @@ CREATE TABLE events (
     learner TEXT NOT NULL,           -- empty if unknown
     epoch BLOB,                      -- of the released noised table, if any
     bounds TEXT NOT NULL,            -- JSON: [[kind, name, column, epsilon, delta, rho, failure, curve, gaussian],
-                                     --        ..., ["events", n], ["row_epoch", name]], curve: [], or its part of
-                                     --        rho and its values, gaussian: [], or mu^2 and the slack;
+                                     --        ..., ["events", n], ["row_epoch", name], ["study", number]],
+                                     --        curve: [], or its part of rho and its values,
+                                     --        gaussian: [], or mu^2 and the slack;
                                      --        ["side", load, key, share, held back, epsilon, ...] of a part
     state TEXT NOT NULL CHECK (state IN ('reserved', 'charged')),
     lapses_at_unix_s REAL NOT NULL,  -- of a reservation
@@ -361,38 +370,50 @@ def bounds_text(charge: Charge) -> str:
         names = side.division.load, side.division.key
         bounds.append(["side", *names, _ratio(side.share), side.is_held_back, *_parts(charge.presence)])
     bounds += [["events", charge.events]] if charge.events != 1 else []
-    return json.dumps(bounds + ([] if charge.row_epoch is None else [["row_epoch", charge.row_epoch]]))
+    bounds += [] if charge.row_epoch is None else [["row_epoch", charge.row_epoch]]
+    return json.dumps(bounds + ([["study", charge.study]] if charge.study else []))
 
 
 @lru_cache(maxsize=4096)
 def read_charge(bounds: str, learner: str, epoch: bytes | None) -> Charge:
     """The charge stored in the file. Raises UnreadableEntryError if the text was not written by `bounds_text`."""
     try:
-        read, events, side, presence, row_epoch = [], 1, None, None, None
+        read, events, side, presence = [], 1, None, None
+        names: dict[str, str] = {}
         for entry in json.loads(bounds):
-            if entry[0] == "row_epoch":
-                _, row_epoch = entry
-                if not isinstance(row_epoch, str):
-                    raise TypeError("an epoch of rows is not a text")
-                continue
-            if entry[0] == "side":
-                _, load, key, share, is_held_back, *parts = entry
-                if not (isinstance(load, str) and isinstance(key, str) and type(is_held_back) is bool):
-                    raise TypeError("a part of the rows is not named")
-                side, presence = Side(Division(load, key), _exact(share), is_held_back), _loss(parts)
-                continue
-            if entry[0] == "events":
-                _, events = entry
-                if type(events) is not int:
-                    raise TypeError("a number of events is not an integer")
-                continue
-            kind, name, column, *parts = entry
-            if not all(isinstance(text, str) for text in (kind, name, column)):
-                raise TypeError("a scope is not a text")
-            read.append((Scope(ScopeKind(kind), name, column), _loss(parts)))
-        return Charge(tuple(read), learner, epoch, events, side, presence, row_epoch)
+            match entry[0]:
+                case "row_epoch" | "study":
+                    names[entry[0]] = _name(entry)
+                case "side":
+                    side, presence = _side(entry)
+                case "events":
+                    _, events = entry
+                    if type(events) is not int:
+                        raise TypeError("a number of events is not an integer")
+                case _:
+                    kind, name, column, *parts = entry
+                    if not all(isinstance(text, str) for text in (kind, name, column)):
+                        raise TypeError("a scope is not a text")
+                    read.append((Scope(ScopeKind(kind), name, column), _loss(parts)))
+        row_epoch, study = names.get("row_epoch"), names.get("study", "")
+        return Charge(tuple(read), learner, epoch, events, side, presence, row_epoch, study)
     except (ValueError, TypeError, LookupError, ZeroDivisionError, RecursionError, PlanError) as error:
         raise UnreadableEntryError(f"the bounds of a charge: {type(error).__name__}") from error
+
+
+def _name(entry: list[Any]) -> str:
+    _, text = entry
+    if not isinstance(text, str) or not text:
+        raise TypeError("an epoch of rows or a study is not named")
+    return text
+
+
+def _side(entry: list[Any]) -> tuple[Side, Loss]:
+    """The part of the rows, and what it costs a record that leaves it or joins it."""
+    _, load, key, share, is_held_back, *parts = entry
+    if not (isinstance(load, str) and isinstance(key, str) and type(is_held_back) is bool):
+        raise TypeError("a part of the rows is not named")
+    return Side(Division(load, key), _exact(share), is_held_back), _loss(parts)
 
 
 def update_format(connection: sqlite3.Connection) -> None:
@@ -403,8 +424,8 @@ def update_format(connection: sqlite3.Connection) -> None:
     counts as every learner.
 
     Up to format 3 only the newest acceptance of each other party was kept. Up to format 4 the charges have no curve,
-    and are read as those of an earlier version; up to format 5 they have no side, and are about all rows. Raises
-    ValueError for any other scope.
+    and are read as those of an earlier version; up to format 5 they have no side, are about all rows, and are part of
+    no study. Raises ValueError for any other scope.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:

@@ -1,7 +1,8 @@
 """Limits of a data source, and whether one more event fits: the ledger's arithmetic, without its file.
 
 A limit (epsilon, delta) holds in each scope separately (dpcore.accounting.filters): over the lifetime and all learners,
-and, if the policy says so, also for each learner and for each 24 hours.
+and, if the policy says so, also for each learner, for each study and for each 24 hours. A charge must fit within all of
+them, so that a study's budget is within the party's.
 
 An event adds to every scope that it bounds, by its own bound or by that of a wider scope. Events without a bound for
 whole records have a separate limit, a number.
@@ -18,7 +19,7 @@ from typing import Any
 from dpcore.accounting.filters import NO_LOSS, Loss, PrivacyLimit, total_loss
 from dpcore.numbers.rationals import lower_digits
 from parties.ledger.charges import PERSON, RECORD, Charge, Division, Scope, ScopeKind, Side, joint, marginal
-from radobase.printing import amount
+from radobase.printing import amount, json_text
 from wire.errors import Code, WireError
 
 DAY_S = 24 * 3600
@@ -88,6 +89,10 @@ class LedgerLimits:
     per_learner: PrivacyLimit | None = None
     per_day: PrivacyLimit | None = None
     """Additional limits in every scope, or None."""
+    per_study: PrivacyLimit | None = None
+    """Additional limit in every scope for each study without one of its own, or None."""
+    studies: Mapping[str, PrivacyLimit] = field(default_factory=dict)
+    """Additional limits of single studies, by protocol number."""
 
     def __post_init__(self) -> None:
         if self.unbounded_events < 0:
@@ -111,6 +116,10 @@ class LedgerLimits:
             case ScopeKind.MARGINAL:
                 return self.features.get(scope.name, self.lifetime)
 
+    def of_study(self, number: str) -> PrivacyLimit | None:
+        """The limit of a study in every scope, or None."""
+        return self.studies.get(number, self.per_study)
+
     def __str__(self) -> str:
         own = {"person": self.person} if self.person else {}
         own |= {"record": self.record} if self.record else {}
@@ -118,6 +127,8 @@ class LedgerLimits:
         own |= {str(marginal(name)): limit for name, limit in self.features.items()}
         own |= {"each learner": self.per_learner} if self.per_learner else {}
         own |= {"each day": self.per_day} if self.per_day else {}
+        own |= {f"study {json_text(number)}": limit for number, limit in self.studies.items()}
+        own |= {f"each {'other ' * bool(self.studies)}study": self.per_study} if self.per_study else {}
         return "; ".join(
             [
                 str(self.lifetime),
@@ -227,6 +238,10 @@ def check_admits(limits: LedgerLimits, held: Sequence[Event], more: Charge, *, n
         lifetime = counted(held)
     windows = [
         *(("of each learner", limits.per_learner, _of_learner(held, name)) for name in _learners(held, more)),
+        *(
+            (f"of study {json_text(number)}", limits.of_study(number), counted(of_study(held, number)))
+            for number in _studies(limits, held, more)
+        ),
         ("of each day", limits.per_day, counted(event for event in held if same_day(event, now_unix_s))),
     ]
     for scope in scopes.all:
@@ -263,6 +278,30 @@ def _learners(held: Sequence[Event], more: Charge) -> list[str]:
 def _of_learner(held: Sequence[Event], learner: str) -> Counter[Charge]:
     """The charges of a learner. An event with an unknown learner counts for every learner."""
     return counted(event for event in held if event.charge.learner in ("", learner))
+
+
+def _studies(limits: LedgerLimits, held: Sequence[Event], more: Charge) -> list[str]:
+    """The studies to whose limit `more` adds: its own, or every one where it is not known of which it is part."""
+    if more.learner:
+        return [more.study] if more.study else []
+    return sorted({*limits.studies, *(event.charge.study for event in held)} - {""})
+
+
+def of_study(held: Iterable[Event], number: str) -> list[Event]:
+    """The events of a study. One with an unknown learner counts for every study: it may stand for lost ones."""
+    return [event for event in held if event.charge.study == number or not event.charge.learner]
+
+
+def by_study(held: Iterable[Event], others: Iterable[str] = ()) -> dict[str, list[Event]]:
+    """What `of_study` returns for each study of these events, and for others. One pass: a learner may name many."""
+    found: dict[str, list[Event]] = {number: [] for number in others}
+    of_any = []
+    for event in held:
+        if not event.charge.learner:
+            of_any.append(event)
+        elif event.charge.study:
+            found.setdefault(event.charge.study, []).append(event)
+    return {number: [*own, *of_any] for number, own in found.items()}
 
 
 def same_day(event: Event, now_unix_s: float) -> bool:
@@ -322,11 +361,11 @@ def more_like(
 def merged(events: Sequence[Event]) -> list[Event]:
     """One event for all of a learner that bound the same scopes, at a time long past: it adds as much to every sum.
 
-    Those about different epochs of rows stay apart.
+    Those of different studies, or about different epochs of rows, stay apart.
 
     Which bound of a charge counts in a scope depends on the scopes that it bounds, and not on their values.
     """
-    alike: dict[tuple[str, str | None, tuple[Scope, ...], Side | None], list[tuple[Charge, int]]] = {}
+    alike: dict[tuple[str, str, str | None, tuple[Scope, ...], Side | None], list[tuple[Charge, int]]] = {}
     found = []
     for charge, count in counted(events).items():
         if charge.epoch is not None:
@@ -334,14 +373,15 @@ def merged(events: Sequence[Event]) -> list[Event]:
             found.append(charge)
         else:
             scopes = tuple(scope for scope, _ in charge.bounds)
-            alike.setdefault((charge.learner, charge.row_epoch, scopes, charge.side), []).append((charge, count))
-    for (learner, row_epoch, scopes, side), charges in alike.items():
+            key = (charge.learner, charge.study, charge.row_epoch, scopes, charge.side)
+            alike.setdefault(key, []).append((charge, count))
+    for (learner, study, row_epoch, scopes, side), charges in alike.items():
         losses = (total_loss(parts) for parts in zip(*(_losses(*each) for each in charges), strict=True))
         bounds = tuple(zip(scopes, losses, strict=True))
         stands_for = sum(count * charge.events for charge, count in charges)
         crossing = [(charge.presence, count) for charge, count in charges if charge.presence is not None]
         presence = None if side is None else total_loss(crossing)
-        found.append(Charge(bounds, learner, None, stands_for, side, presence, row_epoch))
+        found.append(Charge(bounds, learner, None, stands_for, side, presence, row_epoch, study))
     return [Event(charge, charged=True, recorded_at_unix_s=-math.inf) for charge in found]
 
 

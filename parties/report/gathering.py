@@ -14,6 +14,7 @@ from dpcore.accounting.odds import exceptions, right_guesses
 from parties.config import PartyConfig
 from parties.history.history import HistoryPage, PoliciesRead, policies_of
 from parties.history.reading import HistoryReader, QueryRead
+from parties.history.studies import Stated, StudyRead, stated_in, studies
 from parties.ledger.budgets import Period, ScopeBudget, ScopeState, budgets, charged_since, state_of
 from parties.ledger.charges import RECORD, Charge
 from parties.ledger.limits import Event, more_like
@@ -23,6 +24,7 @@ from radobase.presentation.words import chances
 from wire.errors import CATALOGUE
 from wire.query_summary import QuerySummary, SignedPart
 from wire.roster import Role
+from wire.study import Study
 
 MOST_LISTED = 1000
 """The newest queries of the period that a report lists one by one; totals count all."""
@@ -136,6 +138,10 @@ class Report:
     decisions: tuple[tuple[str, int], ...]
     purposes: tuple[tuple[str, int], ...]
     """Those that queries of the period state, with the number of queries."""
+    stated: tuple[Stated, ...]
+    """What queries of the period state of their studies."""
+    studies: tuple[StudyRead, ...]
+    """Every study that these queries, a charge until the end of the period or the policy names, with its budget."""
     bytes_out: int
     """Encrypted bytes that left for queries of the period."""
     charged: int
@@ -170,6 +176,16 @@ class Report:
     def without_purpose(self) -> int:
         """The number of queries of the period that state no purpose, or whose words are not kept any more."""
         return self.count - sum(queries for _, queries in self.purposes)
+
+    @property
+    def studies_named(self) -> tuple[tuple[Study, int], ...]:
+        """The studies that queries of the period name, with the number of queries."""
+        return tuple((each.study, each.queries) for each in self.stated)
+
+    @property
+    def without_study(self) -> int:
+        """The number of queries of the period that name none."""
+        return self.count - sum(each.queries for each in self.stated)
 
     @property
     def record(self) -> ScopeBudget:
@@ -236,6 +252,7 @@ class Report:
             "limits_changed": self.limits_changed,
             "limits_changed_in_period": self.limits_changed_in_period,
             "purpose": [{"text": text, "queries": queries} for text, queries in self.purposes] or None,
+            "studies": [each.to_dict() for each in self.studies],
             "ledger_entries": self.head_entries,
             "ledger_digest": self.head_digest,
         }
@@ -258,6 +275,7 @@ def gather(config: PartyConfig, since_unix_s: float, until_unix_s: float, now_un
         events = [event for event in reader.ledger.events() if event.recorded_at_unix_s < as_of]
         policy, head = reader.policy, reader.ledger.head()
         policies = policies_of(reader.database, as_of)
+        stated = stated_in(reader.history, since_unix_s, as_of)
     limits = policy.limits.of_ledger
     state = state_of(limits, events, now_unix_s=None)
     within, over_time = charged_since(events, since_unix_s), budgets(state, events, since_unix_s)
@@ -278,6 +296,8 @@ def gather(config: PartyConfig, since_unix_s: float, until_unix_s: float, now_un
         askers=_askers(queries),
         decisions=_decisions(queries),
         purposes=tuple(Counter(query.shown.purpose for query in queries if query.shown.purpose).most_common()),
+        stated=tuple(stated),
+        studies=studies(policy, stated, events),
         bytes_out=sum(query.bytes_out for query in queries),
         charged=len(within),
         last_charged=None if last is None else last.read.words,

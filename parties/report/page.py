@@ -9,7 +9,7 @@ from typing import Any
 from dpcore.accounting.odds import EXCEPTIONS
 from dpcore.accounting.words import limit as limit_words
 from dpcore.numbers.rationals import upper_digits
-from parties.ledger.budgets import Period, ScopeBudget
+from parties.ledger.budgets import Period, ScopeBudget, scope_words
 from parties.policy import Policy, ScopeLimit
 from parties.report.gathering import MOST_LISTED, Report
 from radobase.presentation import words as shared
@@ -27,7 +27,7 @@ from radobase.presentation.words import (
     texts,
     unit,
 )
-from radobase.printing import amount
+from radobase.printing import amount, json_text
 
 # What a report says in words: the policy, what is assumed, what is not protected, who could learn what.
 #
@@ -81,7 +81,8 @@ def policy_words(policy: Policy) -> Iterator[str]:
             f"; the policy lists such a kind in vain: {', '.join(refused)}." if refused else "."
         )
     if policy.purpose_required:
-        yield "Queries that state no purpose are refused."
+        yield "Queries that state no purpose, neither their own nor that of a study, are refused."
+    yield from _study_words(policy)
     yield (
         f"This party answers only together with others: at least {policy.members_needed(1)} parties, itself included, "
         f"whose keys it has accepted. {_collusion(policy)}"
@@ -101,6 +102,17 @@ def policy_words(policy: Policy) -> Iterator[str]:
         f"What was asked is kept for {amount(policy.history.days, 'day')}, its predicates for "
         f"{amount(policy.history.predicates_days, 'day')}. Charges are kept for ever."
     )
+
+
+def _study_words(policy: Policy) -> Iterator[str]:
+    if policy.study_required:
+        yield "Queries that name no study are refused."
+    if policy.studies:
+        numbers = "; ".join(json_text(each.protocol_number) for each in policy.studies)
+        yield f"Of studies, these are allowed, by protocol number: {numbers}."
+    for each in policy.studies:
+        if each.learners:
+            yield f"Within study {json_text(each.protocol_number)} may ask: {', '.join(each.learners)}."
 
 
 def limit_changes(report: Report) -> Iterator[str]:
@@ -172,6 +184,9 @@ def _own_limits(policy: Policy) -> Iterator[tuple[str, ScopeLimit]]:
         yield "for each learner, in addition", limits.per_learner
     if limits.per_day is not None:
         yield "for any 24 hours, in addition", limits.per_day
+    yield from ((f"for study {json_text(number)}, in addition", limit) for number, limit in limits.studies.items())
+    if limits.per_study is not None:
+        yield f"for each {'other ' * bool(limits.studies)}study, in addition", limits.per_study
 
 
 def _collusion(policy: Policy) -> str:
@@ -374,6 +389,7 @@ def registry_entry(report: Report) -> dict[str, Any]:
             ),
             "budget_refresh": f"None: the limits hold over the lifetime of the data.{daily}",
             "attempts_charged_in_the_period": report.charged,
+            "studies": [each.to_dict() for each in report.studies],
         },
         implementation={"software": f"radofed {report.version}", "assumptions": texts(assumptions(report))},
     )
@@ -411,6 +427,7 @@ def document(report: Report) -> Document:
         "chance_rows": [(each.before, each.after_spent, each.after_limit) for each in report.chances],
         "guarantee": GUARANTEE,
         "no_purpose": NO_PURPOSE,
+        "scope_words": scope_words,
         "assumptions": assumptions(report),
         "not_protected": not_protected(report),
         "consequences": consequences(report),

@@ -6,8 +6,9 @@ those of drawings, which follow the reader's choice (`plots.css`).
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from pathlib import Path
 
-from radobase.presentation.svg import Drawing, colours
+from radobase.presentation.svg import Drawing, check_picture, colours, write_drawing
 from radobase.printing import printable
 
 MOST_ROWS = 40
@@ -16,6 +17,21 @@ MOST_SENTENCES = 12
 """Sentences that are shown without a click."""
 Shown = tuple[str, Sequence[str], Sequence[Sequence[str]]]
 """A table: title, header, rows."""
+
+
+class Picture:
+    """A drawing that a notebook shows, and that is saved as an SVG file."""
+
+    def __init__(self, drawing: Drawing) -> None:
+        self.drawing = drawing
+
+    def save(self, path: Path | str) -> None:
+        """Write it as an SVG file. Raises ConfigurationError."""
+        check_picture(Path(path))
+        write_drawing(self.drawing, Path(path))
+
+    def _repr_html_(self) -> str:
+        return fragment("", drawings=[self.drawing])
 
 
 def fragment(

@@ -18,6 +18,7 @@ from radobase.writing import BY_UMASK, write_durably
 WIDTH, HEIGHT = 440, 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 24, 46
 _LEGEND = 18
+_INTERVALS_WIDTH = 640
 _MARK = 4.0
 _TICKS = 4
 SORTS = 6
@@ -26,6 +27,8 @@ SORTS = 6
 _MODE = BY_UMASK
 
 Point = tuple[float, float]
+Estimate = tuple[str, str, float, tuple[float, float]]
+"""Name, figure in words, value, the ends of its interval, which may be infinite."""
 
 
 @dataclass(frozen=True)
@@ -259,6 +262,31 @@ def bars(
             drawing.stroke(path, "whisker")
         drawing.text(width - 2, y + 15, figure, anchor="end")
     drawing.stroke(f"M{place(0.0):g} 0 V{drawing.height:g}", "axis")
+    return drawing
+
+
+def intervals(
+    id_: str, title: str, words: str, values: Sequence[Estimate], *, line: float | None = None, is_log: bool = False
+) -> Drawing:
+    """Estimates below one another, each a mark on its interval. line: where nothing differs, such as a ratio of 1."""
+    row, name_width, figure_width, width, heading = 20, 230, 200, _INTERVALS_WIDTH, 22
+    drawing = Drawing(id_, title, words, width, row * len(values) + heading + 4)
+    known = [end for _, _, value, ends in values for end in (value, *ends) if math.isfinite(end)]
+    scale = Scale.over(known if line is None else [*known, line], is_log=is_log)
+
+    def place(value: float) -> float:
+        return round(name_width + scale.share(value) * (width - figure_width - name_width), 1)
+
+    drawing.text(2, 15, title, class_="b")
+    if line is not None:
+        drawing.stroke(f"M{place(line):g} {heading} V{drawing.height:g}", "zero")
+    for number, (name, figure, value, ends) in enumerate(values):
+        y = heading + row * number + 10.5
+        drawing.text(name_width - 8, y + 4.5, shortened(name, 36), anchor="end")
+        caps = "".join(f" M{place(end):g} {y - 3} v6" for end in ends if math.isfinite(end))
+        drawing.stroke(f"M{place(ends[0]):g} {y} H{place(ends[1]):g}{caps}", "whisker s0")
+        drawing.mark(place(value), y)
+        drawing.text(width - 2, y + 4.5, figure, anchor="end")
     return drawing
 
 

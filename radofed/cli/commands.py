@@ -17,6 +17,7 @@ from radofed.cli import (
     party,
     party_approval,
     party_rehearse,
+    party_studies,
     plan,
     provision,
     schema,
@@ -72,7 +73,7 @@ _COMMANDS: dict[typer.Typer, tuple[Callable[..., Result], ...]] = {
     party.app: (
         *(party_approval.pending, party_approval.explain, party_approval.approve, party_approval.refuse),
         *(party_approval.pause, party_approval.resume, party.report, party.members, party.logs),
-        party_rehearse.rehearse,
+        *(party_studies.studies, party_rehearse.rehearse),
     ),
     provision.app: (
         *(provision.create, provision.request, provision.sign, provision.add, provision.install, provision.renew),

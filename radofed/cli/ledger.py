@@ -10,7 +10,7 @@ from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.numbers.rationals import upper_digits
 from radobase.failure import EXIT_FAILED
 from radobase.logs import quiet_grpc
-from radobase.printing import amount, columns, in_lines, local_time, moment
+from radobase.printing import amount, columns, in_lines, json_text, local_time, moment
 from radobase.writing import create_durably
 from radofed.cli.framework import (
     LISTED,
@@ -183,6 +183,7 @@ def _table(state: "LedgerState", left: "Room | None") -> list[str]:
     groups: list[tuple[str, tuple[ScopeState, ...]]] = [("", state.scopes)]
     groups += [(f"epoch {name}: ", (each,)) for name, each in state.epochs]
     groups += [(f"learner {name or 'unknown'}: ", states) for name, states in state.learners]
+    groups += [(f"study {json_text(number)}: ", states) for number, states in state.studies]
     groups.append(("last 24 hours: ", state.day))
     header = ("scope", "spent", "limit", "at delta", "without a bound here")
     rows = [(prefix + str(each.scope), *_figures(each)) for prefix, states in groups for each in states]
@@ -269,7 +270,7 @@ def _history_table(queries: Sequence["QueryRead"], count: int) -> "RenderableTyp
             local_time(each.shown.shown_at_unix_s),
             each.shown.query_id.hex()[:10],
             each.shown.learner or "unknown",
-            with_purpose(each.words, each.shown.purpose),
+            with_purpose(each.words, each.shown.purpose, each.shown.study),
             each.decision,
             each.cost_with_attempts,
         )
@@ -279,6 +280,7 @@ def _history_table(queries: Sequence["QueryRead"], count: int) -> "RenderableTyp
 
 def _in_full(query: "QueryRead") -> list[str]:
     from wire.query_summary import signed_lines
+    from wire.study import study_lines
 
     shown = query.shown
     lines = [f"query {shown.query_id.hex()}", f"shown {local_time(shown.shown_at_unix_s)}"]
@@ -286,6 +288,7 @@ def _in_full(query: "QueryRead") -> list[str]:
         lines += query.asked.lines()
     else:
         lines.append(f"learner {shown.learner or 'unknown'} asked for {query.words}; the signed query is not kept")
+        lines += study_lines(shown.study)
     lines.append(f"decision: {query.decision}")
     lines += [f"{each}, {local_time(each.at_unix_s)}" for each in query.decisions]
     for attempt in query.attempts:

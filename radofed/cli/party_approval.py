@@ -41,6 +41,7 @@ def pending(
     from parties.config import PartyConfig
     from parties.history.reading import HistoryReader
     from wire.query_summary import purpose_line, signed_lines
+    from wire.study import study_lines
 
     loaded, now = PartyConfig.load(config), time.time()
     if (files := DecisionFiles.for_others(loaded)) is not None:
@@ -55,6 +56,7 @@ def pending(
             "kind": each.shown.kind,
             "asked": each.words,
             "purpose": each.shown.purpose or None,
+            "study": None if each.shown.study is None else each.shown.study.to_dict(),
             "costs": None if each.costs is None else each.costs.to_dict(),
             "reasons": list(each.reasons),
             "shown_at_unix_s": each.shown.shown_at_unix_s,
@@ -70,7 +72,8 @@ def pending(
         lines = []
         for each in found:
             costs = [] if each.costs is None else each.costs.lines()
-            lines += [f"query {each}", purpose_line(each.shown.purpose), *costs, *signed_lines(each.signed)]
+            what_for = [purpose_line(each.shown.purpose), *study_lines(each.shown.study)]
+            lines += [f"query {each}", *what_for, *costs, *signed_lines(each.signed)]
         return Result(result, in_lines([*lines, *unanswered_words(unanswered)]))
     return Result(result, _table(found, unanswered_words(unanswered)))
 
@@ -93,7 +96,7 @@ def _table(found: "list[Pending]", unanswered: list[str]) -> "RenderableType":
         row = (
             each.shown.query_id.hex()[:10],
             each.shown.learner,
-            with_purpose(each.words, each.shown.purpose),
+            with_purpose(each.words, each.shown.purpose, each.shown.study),
             each.cost_words,
             "; ".join(each.reasons),
             local_time(each.answers_due_unix_s),
@@ -147,6 +150,7 @@ def _decided(output: Output, config: "Path", query: str, name: str, reason: str,
     from parties.config import PartyConfig
     from parties.history.reading import HistoryReader
     from wire.query_summary import purpose_line, signed_lines
+    from wire.study import study_lines
 
     loaded, now = PartyConfig.load(config), time.time()
     if (files := DecisionFiles.for_others(loaded)) is not None:
@@ -156,7 +160,7 @@ def _decided(output: Output, config: "Path", query: str, name: str, reason: str,
         costs = costs_of(reader, found.shown, now) if approves else None
     if costs is not None:
         # Before the approval is recorded.
-        for line in (purpose_line(found.shown.purpose), *costs.lines()):
+        for line in (purpose_line(found.shown.purpose), *study_lines(found.shown.study), *costs.lines()):
             output.note(line)
     query_id = found.shown.query_id.hex()
     decided = decide(loaded, query_id, Person.present(name), approves=approves, reason=reason)
@@ -167,6 +171,7 @@ def _decided(output: Output, config: "Path", query: str, name: str, reason: str,
         "approvals_needed": decided.needed,
         "people": [str(each) for each in decided.decisions],
         "purpose": found.shown.purpose or None,
+        "study": None if found.shown.study is None else found.shown.study.to_dict(),
         "costs": None if costs is None else costs.to_dict(),
     }
     # What was approved stays beside the approval, on the terminal and in a log of it.
@@ -181,10 +186,12 @@ def _left(output: Output, files: "DecisionFiles", query: str, name: str, reason:
     from parties.approval.decisions import DecisionError
     from wire.query import Query
     from wire.query_summary import purpose_line, signed_lines, signed_parts
+    from wire.study import study_lines
 
     found = files.find(query)
     if approves:
-        for line in (purpose_line(Query.from_bytes(found.envelope.payload).purpose), *found.costs):
+        asked = Query.from_bytes(found.envelope.payload)
+        for line in (purpose_line(asked.purpose), *study_lines(asked.study), *found.costs):
             output.note(line)
     try:
         since = files.leave(found.query_id, approves=approves, name=name, reason=reason)
@@ -214,13 +221,15 @@ def _pending_in(files: "DecisionFiles", *, full: bool) -> Result:
         return Result({"pending": data}, "no query waits for a decision")
     if full:
         return Result({"pending": data}, in_lines([line for each in found for line in _lines_of(each)]))
+    from wire.query import Query
     from wire.query_summary import with_purpose
 
     header = ("query", "learner", "asked", "may cost", "waits because", "answers due", "approvals needed")
     rows = []
     for each, shown in zip(found, data, strict=True):
         due, why = local_time(each.answers_due_unix_s), "; ".join(each.reasons)
-        asked = with_purpose(shown["asked"], shown["purpose"] or "")
+        study = Query.from_bytes(each.envelope.payload).study
+        asked = with_purpose(shown["asked"], shown["purpose"] or "", study)
         rows.append((each.query_id.hex()[:10], shown["learner"], asked, shown["cost"], why, due, str(each.needed)))
     return Result({"pending": data}, wrapped(header, rows, "`rado party explain QUERY` shows all that was signed"))
 
@@ -236,6 +245,7 @@ def _data_of(waiting: "Waiting", *, full: bool = True) -> "dict[str, Any]":
         "kind": query.kind.name,
         "asked": query.words,
         "purpose": query.purpose or None,
+        "study": None if query.study is None else query.study.to_dict(),
         "reasons": list(waiting.reasons),
         "cost": waiting.cost,
         "cost_lines": list(waiting.costs),

@@ -17,6 +17,7 @@ from parties.approval.gate import ASSUMED
 from parties.config import PartyConfig
 from parties.history.history import ID_DIGITS, HistoryPage
 from parties.history.reading import HistoryReader, csv_of, open_history
+from parties.history.studies import studies_of
 from parties.ledger.budgets import Period, budgets, scope_words, state_of
 from parties.ledger.ledger import Steps
 from parties.ledger.limits import room
@@ -354,6 +355,13 @@ def history_csv(config: PartyConfig, visit: Visit) -> Answer:
     return File(f"history-{config.name}.csv", text.encode(), "text/csv")
 
 
+def studies(config: PartyConfig, _: Visit) -> Answer:
+    """As `rado party studies`."""
+    with HistoryReader(config) as reader:
+        found = studies_of(reader)
+    return Shown("party/studies.html", "Studies", {"studies": found, "scope_words": scope_words})
+
+
 # The members, the checks and the log of a party.
 
 MOST_LINES = 200
@@ -404,13 +412,14 @@ _PAGES: dict[str, Callable[[PartyConfig, Visit], Answer]] = {
     "queries/{query}": query,
     "history": history,
     "history.csv": history_csv,
+    "studies": studies,
     "budget": budget,
     "report": report,
     "members": members,
     "checks": checks,
     "logs": logs,
 }
-_NAVIGATION = ("status", "pending", "history", "budget", "members", "checks", "logs")
+_NAVIGATION = ("status", "pending", "history", "studies", "budget", "members", "checks", "logs")
 _ACTIONS: dict[str, Callable[[PartyConfig, Visit], Answer]] = {
     "pause": pause,
     "resume": resume,

@@ -11,23 +11,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Annotated, Any, Protocol, TypeAlias, cast
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Annotated, Any, TypeAlias
 
 from dpcore.accounting.composition import LARGEST_EPSILON
 from dpcore.errors import ConfigurationError, PlanError
-from dpcore.numbers.fixed_point import ONE
-from dpcore.queries.statement import PrivacyStatement, statement_for
 from dpcore.records.features import nearest
-from dpcore.records.persons import Persons, factor_of
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from dpcore.statistics.adaptive import Adaptive, Way
 from learner.composition import Unanswered
 from learner.estimators import BY_QUERIES, FROM_RELEASES, class_of
 from learner.federation import Federation
+from learner.planned_questions import MadeUpAnswer, made_up_records
 from learner.planning import Plan
 from learner.progress import WouldAccept
 from learner.requests import GradientRequest, MomentsRequest, NoisyTerms, Request, StatisticRequest
@@ -38,7 +33,6 @@ from radofed.planning.design_cost import MOST_PLANNED_ROWS
 from radofed.planning.made_up import MadeUpFederation, cohort_terms, made_up_schema
 from radofed.planning.remedies import first_in, larger_delta, larger_epsilon, more_rows
 from radofed.planning.signal import Signal
-from wire.query import Query, setting_of
 from wire.request_fields import (
     ADAPTIVE,
     CONFIDENCE,
@@ -51,9 +45,6 @@ from wire.request_fields import (
     TrainOptions,
     UnitFields,
 )
-
-# Made-up rows: enough that every feature varies, few enough to be summed at once.
-_MADE_UP_ROWS, _SEED = 512, 2015
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,24 +124,6 @@ class AskRequest(UnitFields):
         return {**cohort_terms(len(self.party_rows), self.honest), **unit}
 
 
-class _Summed(Protocol):
-    """The kinds of queries that a budget has: sums over records, and noise."""
-
-    def sums(self, records: Records, fraction_bits: int) -> NDArray[np.int64]: ...
-
-
-@dataclass(frozen=True, eq=False)
-class _Answer:
-    """A made-up total: a `learner.federation.Answer`."""
-
-    query: Query
-    integers: NDArray[np.int64]
-    party_rows: Mapping[str, int]
-    digest: bytes
-    statement: PrivacyStatement
-    attempts: int = 1
-
-
 class PlannedParties:
     """Parties without rows: a `learner.federation.AnswerSource` that plans each query and makes its answer up.
 
@@ -177,7 +150,7 @@ class PlannedParties:
         return self._request.rows
 
     @property
-    def earlier(self) -> tuple[_Answer, ...]:
+    def earlier(self) -> tuple[MadeUpAnswer, ...]:
         """None: nothing is asked before a plan."""
         return ()
 
@@ -193,34 +166,11 @@ class PlannedParties:
         self._part_of[planned.query_id] = request.part
         return planned
 
-    def answer(self, plan: Plan) -> _Answer:
+    def answer(self, plan: Plan) -> MadeUpAnswer:
         """The total of the made-up rows, repeated as often as parties have rows, without noise."""
         self.plans.append(plan)
         self.parts.append(self._part_of[plan.query_id])
-        query = plan.query
-        kind = query.kind
-        total = cast("_Summed", kind).sums(query.seen(self._records), query.encoding.fraction_bits)
-        each = factor_of(None if query.persons is None else Persons())
-        scaled = np.rint(total * (each * self.rows / self._records.rows)).astype(np.int64)
-        return _Answer(
-            query,
-            scaled.reshape(kind.shape(query.d)),
-            self._federation.party_rows,
-            plan.query_id,
-            statement_for(kind, self._request.party_rows, query.delta, schema=query.schema, setting=setting_of(query)),
-        )
-
-
-def made_up_records(schema: Schema) -> Records:
-    """Rows of independent features, spread evenly, with labels that a linear classifier can learn."""
-    rng = np.random.default_rng(_SEED)
-    x = np.hstack([group.draw(rng, _MADE_UP_ROWS) for group in schema.groups])
-    scores = x @ rng.normal(size=x.shape[1])
-    labels = schema.label.coding.spread(np.argsort(np.argsort(scores)) / _MADE_UP_ROWS)
-    if schema.bias:
-        x = np.hstack([x, np.ones((_MADE_UP_ROWS, 1))])
-    usable = np.ones(_MADE_UP_ROWS, dtype=np.bool_)
-    return Records(np.rint(x * ONE).astype(np.int32), labels, usable, coding=schema.label.coding)
+        return MadeUpAnswer.of(plan, self._records, self._federation.party_rows)
 
 
 @dataclass(frozen=True)

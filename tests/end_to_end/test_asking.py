@@ -287,7 +287,7 @@ def test_histograms_are_asked_once_and_printed_again(federation, rows, capsys):
     assert queries(federation) == asked_before + 1
 
 
-def test_inquiries_are_planned_then_asked_once_and_printed_again(federation, rows, capsys):
+def test_inquiries_are_planned_then_asked_once_and_printed_again(federation, rows, capsys, tmp_path):
     """describe, crosstab, compare and correlate: one release each, with its statement, shown again at no cost."""
     asked_before, options = queries(federation), (*asking(federation), "--epsilon", "4", "--confidence", "0.99999")
     inquiries = {
@@ -307,6 +307,9 @@ def test_inquiries_are_planned_then_asked_once_and_printed_again(federation, row
         assert 0 < found["privacy"]["epsilon_if_others_collude"] <= 4
         again = rado("learner", name, "--release", found["release"])["data"]
         assert again == found
+        drawn = rado("learner", name, "--release", found["release"], "--picture", str(tmp_path / f"{name}.svg"))["data"]
+        assert drawn == {**found, "picture": str(tmp_path / f"{name}.svg")}
+        assert "<circle" in (tmp_path / f"{name}.svg").read_text()
         assert rado("learner", name, *words, *options, "--reuse")["data"] == found
         assert run(["learner", name, "--release", found["release"]]) == 0
         printed = " ".join(capsys.readouterr().out.split())
@@ -326,6 +329,8 @@ REFUSED = [
     (("describe", "--epsilon", "0.001"), "nothing was asked"),
     (("describe", "--by", "wward", "--epsilon", "1"), "did you mean 'ward'"),
     (("describe", "--epsilon", "1", "--release", "x"), "leave --schema out"),
+    (("describe", "--epsilon", "1", "--picture", "x.png"), "ends in .svg"),
+    (("describe", "--epsilon", "1", "--picture", "x.svg", "--plan"), "leave --picture out"),
     (("crosstab", "age", "--epsilon", "1"), "give two"),
     (("crosstab", "ward", "age", "--epsilon", "0.01"), "nothing was asked"),
     (("compare", "age", "--epsilon", "1"), "--by"),
@@ -373,6 +378,8 @@ def test_the_public_api_asks_organisations_as_it_asks_a_simulation(federation, r
     schema = federation.root / "schema.toml"
     with radofed.connect("learner.toml", schema=schema, purpose="study", progress=False) as asked:
         asked.plan("describe", ["age"], epsilon=1)
+        planned = asked.plan("train", "newton", epsilon=2, rounds=2, hold_back=0.25)
+        assert planned.statement.epsilon_if_others_collude == pytest.approx(2, abs=1e-3)
         assert spent(federation) == before
         found = asked.statistic({"ill": ILL}, epsilon=0.5)
         assert abs(found["ill"] - np.mean(rows["ill"])) <= found.noise

@@ -246,7 +246,7 @@ def test_the_console_shows_the_ratios_of_a_model_and_the_curves_of_a_release(fed
         assert caller.enter() == 303
         text = sent(caller, "models/hazards-1").text("main")
         assert "count noise, choice of rows, clipping and shrinkage" in text
-        assert "true instead of false" in text
+        assert "yes instead of no" in text
         assert "rado learner predict" in text
         assert "hazards-1" in sent(caller, "models").text("main")
         text = sent(caller, f"releases/{name}").text("main")

@@ -29,6 +29,7 @@ from radofed.joining.requests import ReceivedRequest
 from tests.fuzz import world
 from tests.fuzz.mutation import messages_near, octets_near, texts_near
 from tests.fuzz.target import Target, written
+from tests.wire.every_query import STUDY
 from tests.wire.test_query_kinds import KINDS, SCHEMA
 from wire.binding import Binding, montgomery_key
 from wire.codec import parse, rational_from_proto, rational_to_proto
@@ -54,6 +55,7 @@ from wire.statements import (
     witnessed_head,
 )
 from wire.status import QueryStatus, Total, Work
+from wire.study import Study
 from wire.transport import MAX_MESSAGE_BYTES, MAX_RESPONSE_BYTES, translate
 
 
@@ -284,6 +286,14 @@ def read_table(data: bytes) -> None:
     assert list(again.nodes) == list(message.nodes)
 
 
+def read_study(data: bytes) -> None:
+    """What is read is written back, and shown on one line each."""
+    study = Study.from_bytes(data)
+    assert Study.from_bytes(study.to_bytes()) == study
+    assert all(line.isprintable() or not line.isascii() for line in study.lines())
+    assert "\n" not in "".join(study.lines())
+
+
 def read_binding(data: bytes) -> None:
     binding = Binding.from_proto(parse(query_pb2.Binding, data))
     assert Binding.from_proto(binding.to_proto()) == binding
@@ -390,6 +400,7 @@ def targets() -> list[Target]:
                ("wire.query_kinds.feature_map_from_proto",)),
         Target("binding", read_binding, messages_near([sealed.to_proto()]), 512 * 1024,
                ("wire.binding.Binding.from_proto",)),
+        Target("study", read_study, messages_near([STUDY.to_proto()]), 8 * 1024, ("wire.study.Study.from_bytes",)),
         Target("rational", read_rational, messages_near([query_pb2.Rational(numerator=1, denominator=3)]), 64,
                ("wire.codec.rational_from_proto",)),
         Target("failed-call", read_failure,

@@ -21,6 +21,7 @@ from rado.v1 import join_pb2
 from radofed.certificates import make_request
 from radofed.joining.requests import JoinRequest
 from tests.federation.material import query_of, roster_of, secret_key
+from tests.wire.every_query import STUDY
 from tests.wire.test_query_kinds import KINDS, SCHEMA
 from wire.binding import Binding, OpeningSecret
 from wire.envelopes import MessageType, SigningKey, sha256
@@ -120,7 +121,8 @@ def queries() -> tuple[Query, ...]:
     form = Affine((("1: age~50", 4), ("5: age~50*smoker", -3)), 2)
     about_map = (NonNegative(form) & LabelIs(positive=True), Clipped(form, 5), Flag("smoker"))
     counted = _query(StatisticQuery(about_map, SCHEMA, GaussianShares(1000), FEATURE_MAP), feature_map=FEATURE_MAP)
-    more = {"features": (Feature.BASE.value, Feature.QUESTION.value), "quorum_wait_s": 5, "purpose": "Study 17"}
+    features = (Feature.BASE.value, Feature.QUESTION.value, Feature.STUDY.value)
+    more = {"features": features, "quorum_wait_s": 5, "purpose": "Study 17", "study": STUDY}
     plain = (_query(RadosQuery(2, PlainDesign()), **fields) for fields in ({}, more))
     return (*plain, *(_query(kind) for kind in KINDS if _fits(kind)), about_part, mapped, counted)
 

@@ -108,6 +108,20 @@ def test_numbers_that_are_learned_as_they_are_have_coefficients_in_their_units_a
     assert "ratio" not in made(label, np.array([0.3, 0.0, 0.2]), 1e-6 * np.eye(3)).summary()
 
 
+def test_a_picture_has_each_coefficient_that_has_an_interval_beside_no_effect(tmp_path):
+    label = Label(column="ill", positive=("1",))
+    hardly = made(label, np.array([0.5, 0.1, 0.0]), 1e-3 * np.eye(3), 1e-4 * np.eye(3))
+    hardly.coefficients()[0].plot().save(tmp_path / "odds.svg")
+    drawn = (tmp_path / "odds.svg").read_text()
+    assert drawn.count("<circle") == 2
+    assert "odds ratio" in drawn
+    assert "intercept" not in drawn
+    added = made(Number(column="wage", lower=0.0, upper=100.0), np.array([0.3, 0.0, 0.2]), 1e-6 * np.eye(3))
+    assert "added to" in added.coefficients()[0].plot()._repr_html_()
+    with pytest.raises(ConfigurationError, match="no coefficient has an interval"):
+        made(WAGE, np.zeros(3), None).coefficients()[0].plot()
+
+
 def test_weights_of_clipped_gradients_are_no_log_odds_and_say_so():
     label = Label(column="ill", positive=("1",))
     clipped = made(label, np.array([0.5, 0.1, 0.0]), 1e-3 * np.eye(3))

@@ -123,6 +123,7 @@ def test_other_kinds_of_query(roster, name):
     assert opened.query.quorum_wait_s == (30 if "quorum" in name else 0)
     assert bool(opened.query.purpose) == ("purpose" in name)
     assert opened.query.epoch == ("2026-11" if "epoch" in name else None)
+    assert (opened.query.study_digest is not None) == ("study" in name)
     lengths = {"moments": 4, "statistic": 2, "statistic, Laplace": 1, "gradient": 2, "gradient, in a basis": 2}
     lengths["moments, of the training part"] = lengths["moments, mapped"] = 4
     lengths["statistic, mapped"], lengths["moments, of persons"] = 2, 4
@@ -130,6 +131,13 @@ def test_other_kinds_of_query(roster, name):
     assert (opened.query.feature_map is not None) == ("mapped" in name)
     assert opened.query.length == lengths.get(name, 20)
     assert (opened.query.held_back is not None) == (" part" in name)
+
+
+def test_a_study_and_its_digest(roster):
+    found = open_query(
+        envelope(GOOD["other_queries"]["plain, of a study"]), roster, now_unix_s=GOOD["now_unix_s"]
+    ).query.study
+    assert found.to_dict() == GOOD["study"]
 
 
 def test_moments_of_records():

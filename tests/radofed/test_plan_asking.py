@@ -11,12 +11,13 @@ from dpcore.errors import ConfigurationError
 from dpcore.predicates.notation import parse
 from dpcore.records.features import Classes
 from learner.estimators import BY_QUERIES, EVENT_TIMES, FROM_RELEASES, make_estimator
+from learner.planned_questions import made_up_records
 from learner.requests import release_request
 from radofed import simulated_federation
 from radofed.cli.entry_point import run
 from radofed.demo.tables import schema, table
 from radofed.planning.asked_cost import ask_cost
-from radofed.planning.asked_queries import AskRequest, PlannedParties, made_up_records
+from radofed.planning.asked_queries import AskRequest, PlannedParties
 from radofed.planning.design_cost import PlanRequest
 from radofed.planning.designs import plan_cost
 from radofed.planning.made_up import made_up_schema
@@ -156,7 +157,7 @@ def test_a_plan_says_what_sizes_make_an_estimator_leave_out(capsys, monkeypatch,
     assert notes(3000) == notes(792, "--option", "pairs=false") == []
     assert data(capsys, "--statistic", "y == 1", "--schema", patients_toml, *asked[4:], "300")["notes"] == []
     # Nothing is said of made-up rows, such as bounds that are too wide for them.
-    monkeypatch.setattr("radofed.planning.asked_queries._SEED", 3)
+    monkeypatch.setattr("learner.planned_questions._SEED", 3)
     assert notes(300) == [straight]
     assert run(["plan", *asked, "300"]) == 0
     assert f"Note: {straight}." in capsys.readouterr().out
@@ -228,7 +229,7 @@ def test_no_figure_of_privacy_depends_on_the_made_up_rows(monkeypatch):
     """Other rows, and the same plan: noise follows from the budget's parts alone."""
     plans = []
     for seed in (1, 2):
-        monkeypatch.setattr("radofed.planning.asked_queries._SEED", seed)
+        monkeypatch.setattr("learner.planned_questions._SEED", seed)
         plans.append(ask_cost(request("newton")))
     first, second = (plan.statement for plan in plans)
     assert (first.epsilon, first.assumptions) == (pytest.approx(second.epsilon, rel=1e-5), second.assumptions)

@@ -14,9 +14,10 @@ from dpcore.records.losses import WEIGHT_BITS
 from dpcore.records.records import Records
 from learner.estimators import make_estimator
 from learner.federation import Federation
+from learner.planned_questions import made_up_records
 from radofed.demo.tables import schema
 from radofed.planning.asked_cost import bare_ask_cost
-from radofed.planning.asked_queries import AskRequest, PlannedParties, made_up_records
+from radofed.planning.asked_queries import AskRequest, PlannedParties
 from radofed.planning.design_cost import PlanRequest
 from radofed.planning.designs import plan_cost, planned
 from radofed.planning.made_up import made_up_schema

@@ -207,6 +207,42 @@ def test_inquiries_and_plans_are_shown_as_tables(asked):
     assert found.one("mean", "age").estimate == pytest.approx(57, abs=2)
 
 
+def test_a_training_and_an_evaluation_are_planned_as_they_are_asked(asked, model):
+    before = len(asked.answers)
+    plan = asked.plan("train", "newton", epsilon=1, rounds=2, hold_back=0.2)
+    measured = asked.plan("evaluate", model, epsilon=1)
+    assert len(asked.answers) == before
+    assert plan.statement.epsilon_if_others_collude <= 1
+    assert plan.left == 0
+    assert plan.sentences()[-1].endswith("Nothing was asked.")
+    assert "It asks the gradient of the logistic loss" in plan._repr_html_()
+    assert plan.to_dict()["queries"] == [each.query.words for each in plan.plans]
+    with federation() as other:
+        trained = other.train("newton", epsilon=1, rounds=2, hold_back=0.2)
+        other.evaluate(trained, epsilon=1)
+        asked_for = [each.query for each in other.known]
+    planned = [each.query for each in (*plan.plans, *measured.plans)]
+    assert [(each.kind.name, each.held_back) for each in planned] == [
+        (each.kind.name, each.held_back) for each in asked_for
+    ]
+    # How many bins the second batch has follows from the answers to the first.
+    assert [each.length for each in planned[:3]] == [each.length for each in asked_for[:3]]
+    assert plan.statement.epsilon == pytest.approx(trained.statement.epsilon, rel=1e-6)
+
+
+def test_what_cannot_be_planned_is_refused(asked):
+    for values, options, says in (
+        (("train",), {}, "name the estimator"),
+        (("newton",), {}, 'plan."train", .newton.'),
+        (("evaluate",), {}, "give the model"),
+        (("train", "newtn"), {}, "did you mean 'newton'"),
+        (("train", "newton"), {"journal": "x"}, "keeps no journal"),
+        (("train", "newton"), {"epsilom": 1}, "'epsilon'"),
+    ):
+        with pytest.raises(radofed.ConfigurationError, match=says):
+            asked.plan(*values, **{"epsilon": 1, **options})
+
+
 def test_a_model_predicts_says_and_is_measured(asked, model, tmp_path):
     predicted = model.predict(NEW)
     assert set(predicted) == {"yes", "no"}
@@ -378,8 +414,11 @@ def test_effects_that_add_up_have_no_ratios(asked, model):
         added.ratios()
     assert "wrong on" in str(model.errors(FRAMES["north"]))
     assert repr(model) == "<model of newton, for the label 'ill' of schema '<patients>'>"
-    with pytest.raises(radofed.ConfigurationError, match="describe has no picture"):
-        asked.describe("age", epsilon=1).plot()
+    assert "mean" in asked.describe("age", epsilon=1).plot()._repr_html_()
+    one_row = federation().describe("age", by="ill", epsilon=1)
+    nothing = replace(one_row, figures=tuple(replace(each, estimate=None) for each in one_row.figures))
+    with pytest.raises(radofed.ConfigurationError, match="nothing was measured"):
+        nothing.plot()
 
 
 def test_whole_numbers_may_be_floats_and_one_column_stands_alone(asked):

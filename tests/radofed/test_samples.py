@@ -56,6 +56,7 @@ def test_samples_load(name, model):
 def test_commented_settings_are_settings_too(tmp_path):
     """What a sample shows in a comment is accepted without the comment sign."""
     models = {"coordinator.toml": CoordinatorConfig, "party.toml": PartyConfig, "policy.toml": Policy}
+    models["learner.toml"] = LearnerConfig
     for name, model in models.items():
         lines = (SAMPLES / name).read_text().splitlines()
         settings = [line.removeprefix("# ") if re.match(r"# (\w+ = |\[)", line) else line for line in lines]

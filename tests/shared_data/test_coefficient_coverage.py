@@ -27,6 +27,19 @@ def test_what_is_stated_holds_the_pooled_coefficient(name):
         assert found.hold >= LEAST
 
 
+@pytest.mark.more
+@pytest.mark.parametrize("name", ["abalone", "wine_white"])
+def test_intervals_of_columns_that_nearly_determine_one_another_hold_and_are_no_wider_than_five_times(name):
+    if not (SHARED / f"{name}.csv.gz").is_file():
+        pytest.skip(f"the directory {SHARED} does not have {name}")
+    population = Population.of(name)
+    runs = [population.errors("newton", EPSILON, seed) for seed in range(100, 140)]
+    errors, widths, stated = (np.array([run[place] for run in runs]) for place in (0, 1, 2))
+    assert np.mean(np.abs(errors)[stated] <= widths[stated]) >= LEAST
+    needed = np.quantile(np.abs(errors), 0.95, axis=0)
+    assert np.mean((widths / needed)[stated]) < 5.0
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", ["rotterdam", "prostate_survival"])
@@ -62,4 +75,5 @@ def test_as_many_coefficients_are_measurable_as_a_plan_expects(name, estimator):
     population = Population.of(name)
     for epsilon in (1.0, 0.3):
         measured = np.mean([population.errors(estimator, epsilon, seed)[2] for seed in range(6)])
-        assert 1 / 1.5 <= population.expected(estimator, epsilon) / measured <= 1.5
+        expected = population.expected(estimator, epsilon)
+        assert 1 / 1.5 <= expected / measured <= 1.5 or abs(expected - measured) <= 0.2

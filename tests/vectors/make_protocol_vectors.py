@@ -25,6 +25,14 @@ from rado.v1 import cohort_pb2, envelope_pb2, query_pb2, roster_pb2
 
 HERE = Path(__file__).resolve().parent
 NOW = 1_790_000_000
+STUDY = {
+    "purpose": "\u00c9tude de la gen\u00e8se, \u7814\u7a76",
+    "protocol_number": "EK 2026/17",
+    "organisation": "University of Chur",
+    "person_in_charge": "Dr. Ada Meier",
+    "begins": "2026-01-01",
+    "ends": "2027-12-31",
+}
 PURPOSE = "Study 17: \u00e9tude de la gen\u00e8se, \u7814\u7a76"
 ROLES = {
     "Roster": "federation",
@@ -187,7 +195,7 @@ def trust_statements(query_id):
     expiring.not_after_unix_s = NOW + 90 * 86_400
     stated = {"federation": "vectors", "party": "a"}
     features = ["base-0-3", "class-products", "class-weights", "cohort-noise", "event-times", "mask-graph"]
-    features += ["numbers", "persons", "question", "short-opening", "survivors", "weights"]
+    features += ["numbers", "persons", "question", "short-opening", "study", "survivors", "weights"]
     made = {
         "Retry": ("learner", query_pb2.Retry(query_id=query_id, learner="learner", attempt=2)),
         "Features": (
@@ -433,6 +441,11 @@ KINDS = {
         "rados": query_pb2.RadosQuery(rados=10, plain=query_pb2.PlainDesign()),
         "plain fields": {"purpose": PURPOSE},
     },
+    "plain, of a study": {
+        "rados": query_pb2.RadosQuery(rados=10, plain=query_pb2.PlainDesign()),
+        "study": query_pb2.Study(**STUDY),
+        "plain fields": {"features": ["base-0-3", "study"]},
+    },
     "plain, of an epoch": {
         "rados": query_pb2.RadosQuery(rados=10, plain=query_pb2.PlainDesign()),
         "plain fields": {"epoch": "2026-11"},
@@ -448,6 +461,12 @@ def other_query(name):
     for field, value in changes.items():
         getattr(fields, field).CopyFrom(value)
     return fields
+
+
+def study_digest():
+    """Section 5: a domain, then each text after its length."""
+    texts = (text.encode() for text in STUDY.values())
+    return sha(b"rado.v1/study\0", *(part for text in texts for part in (u32(len(text)), text)))
 
 
 def moments_of_records():
@@ -635,6 +654,7 @@ def good():
             )
             for name in KINDS
         },
+        "study": {**STUDY, "digest": study_digest().hex()},
         "moments": moments_of_records(),
         "gradient": gradient_of_records(),
         "statistic": statistic_of_records(),
@@ -687,6 +707,18 @@ def bad_queries():
         ("a purpose of another space", "study\u00a017"),
     ):
         yield ask(name, "QUERY_INVALID", purpose=text)
+    for name, changes in (
+        ("a study without a protocol number", {"protocol_number": ""}),
+        ("a study with a protocol number of 61 characters", {"protocol_number": "x" * 61}),
+        ("a study with a person of two lines", {"person_in_charge": "Ada\nBob"}),
+        ("a study whose day has no hyphens", {"ends": "20271231"}),
+        ("a study that begins on a day that there is not", {"begins": "2026-02-30"}),
+        ("a study that ends before it begins", {"ends": "2025-12-31"}),
+    ):
+        study = query_pb2.Study(**{**STUDY, **changes})
+        yield ask(name, "QUERY_INVALID", study=study, features=["base-0-3", "study"])
+    yield ask("a study without its feature", "QUERY_INVALID", study=query_pb2.Study(**STUDY))
+    yield ask("a feature without its study", "QUERY_INVALID", features=["base-0-3", "study"])
     for name, text in (
         ("an epoch without a name", ""),
         ("an epoch with a space", "2026 11"),

@@ -1,6 +1,7 @@
 """A query of every kind and form, together with every field that a query can have."""
 
 from dataclasses import replace
+from datetime import date
 from fractions import Fraction
 
 import numpy as np
@@ -33,6 +34,16 @@ from tests.federation.material import short_opening_key
 from tests.federation.party import World
 from wire.binding import Binding, OpeningSecret
 from wire.query import Feature, Query, features_of
+from wire.study import Study
+
+STUDY = Study(
+    purpose="Which patients come back within a month?",
+    protocol_number="EK 2026/17",
+    organisation="University of Chur",
+    person_in_charge="Dr. Ada Meier",
+    begins=date(2026, 1, 1),
+    ends=date(2099, 12, 31),
+)
 
 SCHEMA = Schema.from_toml("""
 schema_version = 1
@@ -266,6 +277,12 @@ def every_query(world: World) -> dict[str, Query]:
             for name in ("moments", "gradient", "statistic")
         },
         "moments for a purpose": _query(world, kinds()["moments"], purpose="Study 17"),
+        "moments of a study": _query(
+            world,
+            kinds()["moments"],
+            study=STUDY,
+            features=(Feature.BASE.value, Feature.STUDY.value),
+        ),
         "moments with short opening": _query(
             replace(world, key=short_opening_key()),
             kinds()["moments"],

@@ -17,7 +17,7 @@ from dpcore.records.schema import Schema
 from dpcore.records.weight import Weight
 from rado.v1 import query_pb2
 from tests.federation.party import World
-from tests.wire.every_query import SCHEMA, WEIGHED, every_query, step_and_needle
+from tests.wire.every_query import SCHEMA, STUDY, WEIGHED, every_query, step_and_needle
 from wire.errors import WireError
 from wire.query import Query
 from wire.query_summary import signed_lines, signed_parts
@@ -69,13 +69,14 @@ FLAGS = {
     "mask-graph": lambda m: (m, "mask_neighbours"),
     "survivors": lambda m: (m, "may_vanish"),
     "persons": lambda m: (m, "persons"),
+    "study": lambda m: (m, "study"),
 }
 """Features whose fields are set if and only if a query names them."""
 
 
 def is_set(message, name: str) -> bool:
     value = getattr(message, name)
-    return message.HasField(name) if isinstance(value, query_pb2.Persons) else bool(value)
+    return message.HasField(name) if isinstance(value, query_pb2.Persons | query_pb2.Study) else bool(value)
 
 
 def set_to(message, name: str, wanted: bool) -> None:
@@ -87,6 +88,8 @@ def set_to(message, name: str, wanted: bool) -> None:
         message.class_weights[:] = [2, 5] if wanted else []
     elif isinstance(getattr(message, name), bool):
         setattr(message, name, wanted)
+    elif wanted and name == "study":
+        message.study.CopyFrom(STUDY.to_proto())
     elif wanted:
         message.persons.parties = 1
     else:
@@ -131,7 +134,7 @@ def others(field: FieldDescriptor, value) -> Iterator:
     elif isinstance(value, int):
         yield from (value + 1, value - 1, value + 2, value + 5, 2 * value, value + 8)
     elif isinstance(value, str):
-        yield from ("another", "dose", "heavy", "age", "smoker", "zz-feature", f"{value}x")
+        yield from ("another", "dose", "heavy", "age", "smoker", "zz-feature", f"{value}x", "2030-02-28")
     elif isinstance(value, bytes):
         yield value[:-1] + bytes([value[-1] ^ 2])
 

@@ -1,4 +1,4 @@
-"""What a description, a cross table, a comparison or a correlation found: figures, each with its interval."""
+"""What an inquiry found: figures, each with its interval."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -91,7 +91,7 @@ class Result:
     """The figures of one inquiry. It is text, a dictionary, or a table of pandas."""
 
     inquiry: str
-    """"describe", "crosstab", "compare" or "correlate"."""
+    """Its name, such as "describe" or "survival"."""
     figures: tuple[Figure, ...]
     rows: int
     """What parties state, usable or not."""
@@ -107,14 +107,16 @@ class Result:
     """Of the release that answered it; None if there is none, as without noise."""
 
     def one(self, quantity: str, column: str | None = None, *, group: str = "", level: str | None = None) -> Figure:
-        """The figure of this quantity. Raises ConfigurationError unless there is exactly one."""
-        found = [
+        """The figure of this quantity. Raises ConfigurationError unless there is exactly one.
+
+        group: without one it is the figure of all rows, or of the only group that has such a figure.
+        """
+        alike = [
             each
             for each in self.figures
-            if (each.quantity, each.group) == (quantity, group)
-            and column in (None, each.column)
-            and level in (None, each.level)
+            if each.quantity == quantity and column in (None, each.column) and level in (None, each.level)
         ]
+        found = [each for each in alike if each.group == group] or ([] if group else alike)
         if len(found) != 1:
             known = ", ".join(dict.fromkeys(each.quantity for each in self.figures))
             raise ConfigurationError(

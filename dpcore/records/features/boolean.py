@@ -106,8 +106,10 @@ class BooleanFeature(OneGroup):
 
     @property
     def changes(self) -> tuple[tuple[str, Weights], ...]:
-        """From false to true."""
-        return (("true instead of false", ((self.name, 2.0),)),)
+        """From false to true, in their text if each has one."""
+        one_text = len(self.true) == len(self.false) == 1
+        words = f"{self.true[0]} instead of {self.false[0]}" if one_text else "true instead of false"
+        return ((words, ((self.name, 2.0),)),)
 
     @property
     def codes(self) -> NDArray[np.float64]:

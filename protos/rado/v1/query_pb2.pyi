@@ -1303,6 +1303,46 @@ class FeatureMap(google.protobuf.message.Message):
 Global___FeatureMap: typing_extensions.TypeAlias = FeatureMap
 
 @typing.final
+class Study(google.protobuf.message.Message):
+    """Study is what a query is part of, as the learner states it: nothing checks it. Each text has 1 to 200 printable
+    characters without outer spaces, as a query's purpose has.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PURPOSE_FIELD_NUMBER: builtins.int
+    PROTOCOL_NUMBER_FIELD_NUMBER: builtins.int
+    ORGANISATION_FIELD_NUMBER: builtins.int
+    PERSON_IN_CHARGE_FIELD_NUMBER: builtins.int
+    BEGINS_FIELD_NUMBER: builtins.int
+    ENDS_FIELD_NUMBER: builtins.int
+    purpose: builtins.str
+    """What it is to find out."""
+    protocol_number: builtins.str
+    """Under which it is known, such as to an ethics board; at most 60 characters."""
+    organisation: builtins.str
+    """The learner's organisation."""
+    person_in_charge: builtins.str
+    """Who answers for it there."""
+    begins: builtins.str
+    """Its first day, in UTC, such as 2026-11-01."""
+    ends: builtins.str
+    """Its last day, in UTC; not before the first."""
+    def __init__(
+        self,
+        *,
+        purpose: builtins.str = ...,
+        protocol_number: builtins.str = ...,
+        organisation: builtins.str = ...,
+        person_in_charge: builtins.str = ...,
+        begins: builtins.str = ...,
+        ends: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["begins", b"begins", "ends", b"ends", "organisation", b"organisation", "person_in_charge", b"person_in_charge", "protocol_number", b"protocol_number", "purpose", b"purpose"]) -> None: ...
+
+Global___Study: typing_extensions.TypeAlias = Study
+
+@typing.final
 class Query(google.protobuf.message.Message):
     """Query is what a learner asks, signed (type "Query", role "learner"). Its id is the SHA-256 of the payload. A receiver
     refuses a query in which any field, at any depth, is unknown to it.
@@ -1343,6 +1383,7 @@ class Query(google.protobuf.message.Message):
     NOISE_OF_COHORT_FIELD_NUMBER: builtins.int
     PERSONS_FIELD_NUMBER: builtins.int
     MASK_NEIGHBOURS_FIELD_NUMBER: builtins.int
+    STUDY_FIELD_NUMBER: builtins.int
     MAY_VANISH_FIELD_NUMBER: builtins.int
     federation: builtins.str
     """The federation's name."""
@@ -1452,6 +1493,10 @@ class Query(google.protobuf.message.Message):
         gradients.
         """
 
+    @property
+    def study(self) -> Global___Study:
+        """The study that it is part of; absent without one. With the feature "study"."""
+
     def __init__(
         self,
         *,
@@ -1488,10 +1533,11 @@ class Query(google.protobuf.message.Message):
         noise_of_cohort: builtins.bool = ...,
         persons: Global___Persons | None = ...,
         mask_neighbours: builtins.int = ...,
+        study: Global___Study | None = ...,
         may_vanish: builtins.int = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_epoch", b"_epoch", "binding", b"binding", "delta", b"delta", "encoding", b"encoding", "epoch", b"epoch", "feature_map", b"feature_map", "gradient", b"gradient", "held_back", b"held_back", "kind", b"kind", "moments", b"moments", "paillier_key", b"paillier_key", "persons", b"persons", "rados", b"rados", "statistic", b"statistic"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_epoch", b"_epoch", "answer_within_s", b"answer_within_s", "binding", b"binding", "cohort_min", b"cohort_min", "created_at_unix_s", b"created_at_unix_s", "delta", b"delta", "encoding", b"encoding", "epoch", b"epoch", "feature_map", b"feature_map", "features", b"features", "federation", b"federation", "gradient", b"gradient", "held_back", b"held_back", "honest_parties", b"honest_parties", "kind", b"kind", "learner", b"learner", "mask_neighbours", b"mask_neighbours", "max_attempts", b"max_attempts", "max_parties", b"max_parties", "max_rows", b"max_rows", "may_vanish", b"may_vanish", "moments", b"moments", "noise_of_cohort", b"noise_of_cohort", "nonce", b"nonce", "not_after_unix_s", b"not_after_unix_s", "paillier_key", b"paillier_key", "persons", b"persons", "prepare_within_s", b"prepare_within_s", "purpose", b"purpose", "quorum_wait_s", b"quorum_wait_s", "rados", b"rados", "roster_version", b"roster_version", "schema", b"schema", "schema_digest", b"schema_digest", "statistic", b"statistic", "upload_within_s", b"upload_within_s"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_epoch", b"_epoch", "binding", b"binding", "delta", b"delta", "encoding", b"encoding", "epoch", b"epoch", "feature_map", b"feature_map", "gradient", b"gradient", "held_back", b"held_back", "kind", b"kind", "moments", b"moments", "paillier_key", b"paillier_key", "persons", b"persons", "rados", b"rados", "statistic", b"statistic", "study", b"study"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_epoch", b"_epoch", "answer_within_s", b"answer_within_s", "binding", b"binding", "cohort_min", b"cohort_min", "created_at_unix_s", b"created_at_unix_s", "delta", b"delta", "encoding", b"encoding", "epoch", b"epoch", "feature_map", b"feature_map", "features", b"features", "federation", b"federation", "gradient", b"gradient", "held_back", b"held_back", "honest_parties", b"honest_parties", "kind", b"kind", "learner", b"learner", "mask_neighbours", b"mask_neighbours", "max_attempts", b"max_attempts", "max_parties", b"max_parties", "max_rows", b"max_rows", "may_vanish", b"may_vanish", "moments", b"moments", "noise_of_cohort", b"noise_of_cohort", "nonce", b"nonce", "not_after_unix_s", b"not_after_unix_s", "paillier_key", b"paillier_key", "persons", b"persons", "prepare_within_s", b"prepare_within_s", "purpose", b"purpose", "quorum_wait_s", b"quorum_wait_s", "rados", b"rados", "roster_version", b"roster_version", "schema", b"schema", "schema_digest", b"schema_digest", "statistic", b"statistic", "study", b"study", "upload_within_s", b"upload_within_s"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_epoch", b"_epoch"]) -> typing.Literal["epoch"] | None: ...
     @typing.overload

@@ -1,5 +1,6 @@
 """`rado learner history`: what a learner asked, and what became of it."""
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,7 +57,7 @@ def _table(found: "Sequence[AskedRead]", count: int) -> "RenderableType":
         row = (
             local_time(each.asked.created_at_unix_s),
             each.query_id.hex()[:10],
-            with_purpose(each.asked.words, each.asked.purpose),
+            with_purpose(each.asked.words, each.asked.purpose, each.asked.study),
             each.outcome,
             ", ".join(each.cohort or ()),
         )
@@ -173,6 +174,7 @@ def privacy(
     budget = exact(delta, "--delta")
     loaded = [Release.load(each) for each in releases]
     cost = composed_privacy(loaded, budget, feature=feature, column=column, by_ids=by_ids)
+    studies = Counter(release.query.study for release in loaded if release.query.study is not None)
     what = "one record"
     if feature is not None:
         what = f"one record's value of {feature!r}, within that coordinate's own values where a release bounds no more,"
@@ -188,5 +190,7 @@ def privacy(
         "epsilon_if_others_collude": cost.epsilon_if_others_collude,
         "delta": cost.delta,
         "by_ids": by_ids,
+        "studies": [study.to_dict() | {"releases": count} for study, count in studies.items()],
     }
-    return Result(data, in_lines(sentences(cost, loaded, what, by_ids=by_ids)))
+    stated = [f"{count} of {len(loaded)} releases in study {study.short}" for study, count in studies.items()]
+    return Result(data, in_lines([*sentences(cost, loaded, what, by_ids=by_ids), *stated]))

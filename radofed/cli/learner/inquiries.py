@@ -88,16 +88,21 @@ def correlate(output: Output, options: CorrelateOptions) -> Result:
 def _answered(output: Output, options: InquiryOptions) -> Result:
     from dpcore.errors import ConfigurationError
     from learner.inquiries import read_again
+    from radobase.presentation.svg import check_picture
 
+    if options.picture is not None:
+        if options.plan:
+            raise ConfigurationError("--plan asks nothing, so there is nothing to draw: leave --picture out")
+        check_picture(options.picture)
     if options.release is None:
         return _asked(output, options)
-    others = [field.name for field in declarations(type(options)) if field.name not in ("release", "delta")]
+    others = [field.name for field in declarations(type(options)) if field.name not in ("release", "delta", "picture")]
     if odd := first_changed(options, others):
         raise ConfigurationError(f"a saved answer is printed as it was asked: leave {odd} out, or --release")
     found, _ = read_again(options.release)
     if found.inquiry != options.inquiry:
         raise ConfigurationError(f"this answers `rado learner {found.inquiry}`: print it by that command")
-    return _printed(found, options.release)
+    return _printed(found, options.release, options.picture)
 
 
 def _asked(output: Output, options: InquiryOptions) -> Result:
@@ -126,7 +131,7 @@ def _asked(output: Output, options: InquiryOptions) -> Result:
         assert isinstance(answer, Release), "a session saves its answers"
         directory = source.release_directory(answer)
         save_inquiry(inquiry, directory)
-        return _printed(found, directory)
+        return _printed(found, directory, options.picture)
 
 
 def _planned(planned: "PlannedInquiry") -> Result:
@@ -134,15 +139,25 @@ def _planned(planned: "PlannedInquiry") -> Result:
     return Result({"plan": planned.to_dict()}, in_lines([*tables, *planned.sentences()]))
 
 
-def _printed(found: "Found", directory: "Path") -> Result:
+def _printed(found: "Found", directory: "Path", picture: "Path | None") -> Result:
+    from learner.inquiry_pictures import inquiry_picture
+    from radobase.presentation.svg import write_drawing
+
     assert found.privacy is not None, "a release has a statement"
+    drawn = None if picture is None else inquiry_picture(found)
     kept = (
         f"The answer is in {directory}; `rado learner {found.inquiry} --release {directory}` prints it again, and asks "
         "nothing."
     )
     lines = [line for table in found.tables for line in _lines(table)]
     text = [*lines, *found.sentences, *found.privacy.short_sentences(), kept]
-    return Result({**found.to_dict(), "release": directory}, in_lines(text))
+    if picture is not None and drawn is None:
+        text.append("Nothing was measured, so there is no picture.")
+    if picture is not None and drawn is not None:
+        write_drawing(drawn, picture)
+        text.append(f"The picture is {picture}.")
+    drawn_to = {} if drawn is None else {"picture": picture}
+    return Result({**found.to_dict(), "release": directory, **drawn_to}, in_lines(text))
 
 
 def _lines(table: "Table") -> list[str]:

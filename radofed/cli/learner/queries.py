@@ -345,6 +345,7 @@ def _fetched(release: "Release", directory: Path) -> Result:
         ),
         *([f"{listed(release.vanished)} vanished: the answer is of the others"] if release.vanished else []),
         *release.statement.short_sentences(),
+        *([] if release.query.study is None else [f"study: {release.query.study.short}"]),
         f"train on it with: rado learner train {directory} --output model.json",
     ]
     return Result(data, in_lines(lines))

@@ -19,7 +19,7 @@ from learner.config import LearnerConfig
 from learner.federation import BudgetedOracle, Federation
 from learner.journal import SessionSource
 from learner.model import Model
-from learner.planning import purpose_sentence
+from learner.planning import statements
 from learner.questions import Questions
 from learner.report.measured import evaluation_content, read_evaluation
 from learner.report.page import evaluation_page
@@ -35,7 +35,7 @@ from radofed.evaluation_options import EvaluateOptions, check_evaluated, evaluat
 from wire.request_fields import AskedTerms
 
 EVALUATE = Form(EvaluateOptions)
-_FIRST = ("purpose", "epsilon", "delta", "bins", "cost")
+_FIRST = ("purpose", "study", "epsilon", "delta", "bins", "cost")
 _NOT_SHOWN = {
     *("config", "model", "calibrated", "at_threshold", "wait", "timeout_s", "retries"),
     *("reuse", "ask_again", "would_accept"),
@@ -185,6 +185,7 @@ class Evaluations(Runs[PreparedEvaluation]):
         notes: list[str] = []
         with self._following.session(notes) as session:
             _, parties = asked_parties(session, notes)
+            stated = statements(options, session.study)
         part = held_back_of(model)
         about = (
             "all rows, on which it may have been trained: nothing is claimed about new ones"
@@ -193,7 +194,7 @@ class Evaluations(Runs[PreparedEvaluation]):
         )
         batches = model.scoring.batches(model, options)
         said = [
-            *([purpose_sentence(purpose)] if (purpose := given.get("purpose")) is not None else []),
+            *stated,
             f"About {about}.",
             *(f"Batch {number}: {each.what}." for number, each in enumerate(batches, 1)),
         ]

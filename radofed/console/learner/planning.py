@@ -22,7 +22,7 @@ from learner.estimators import class_of
 from learner.federation import Federation
 from learner.history import AskedBefore, LearnerHistory
 from learner.inquiries import save_inquiry
-from learner.planning import Plan, cohort_sizes, purpose_sentence
+from learner.planning import Plan, cohort_sizes, statements
 from learner.questions import Questions
 from learner.requests import Request, query_request
 from learner.session import Session
@@ -57,6 +57,9 @@ _MODEL = "model.json"
 SERIES = Way.SPLIT
 """Of questions that answers may choose: the piece that one is about says in its release how many there are."""
 MOST_PREDICATES = 50
+
+_COMMAND = ("schema", "label", "epsilon", "delta", "purpose", "study")
+"""Fields that the printed command repeats, if they are given."""
 
 
 @dataclass
@@ -212,7 +215,7 @@ class Planning:
 
     def _inquiry_command(self, fields: PlanFields, values: Mapping[str, str]) -> str:
         """The command that asks the same."""
-        columns = [line.strip() for line in values["columns"].splitlines() if line.strip()]
+        columns = [line.strip() for line in values.get("columns", "").splitlines() if line.strip()]
         given = {name: text for name, text in values.items() if name != "columns"}
         words = INQUIRIES[fields.what].arguments(given)
         return shlex.join(["rado", "learner", fields.what, *columns, "--config", str(self._file), *words])
@@ -273,10 +276,11 @@ class Planning:
         """Plan what an estimator asks of the accepted parties of the newest roster, and keep it to be confirmed."""
         schema = self._schema(values)
         notes: list[str] = []
+        texts, options = self._trainings.options(fields.what, values)
         with self._following.session(notes) as session:
             roster, parties = asked_parties(session, notes)
             rows = list(session.rows_of(parties.asked, roster).values())
-        texts, options = self._trainings.options(fields.what, values)
+            stated = statements(options, session.study)
         plan = PLAN.parse({**values, **_rows_of(rows, values)}, **fields.chosen)
         plan = replace(plan, honest=_honest(options, request_of(plan, schema).party_rows))
         planned = cost_of(request_of(plan, schema), plan)
@@ -285,12 +289,11 @@ class Planning:
         if planned.needed_epsilon is not None:
             texts["epsilon"] = planned.needed_epsilon
         warning = planned.cost.warning or ""
-        purpose = [purpose_sentence(texts["purpose"])] if "purpose" in texts else []
         warned = [f"Warning: {warning}"]
         if isinstance(planned.cost, AskedCost) and (few := planned.cost.coefficients_warning) is not None:
             warned.append(f"Warning: {few}")
             notes.append(warned[-1])
-        said = [*purpose, *(each for each in planned.sentences() if each not in warned)]
+        said = [*stated, *(each for each in planned.sentences() if each not in warned)]
         prepared = PreparedTraining(
             estimator=fields.what,
             given=texts,
@@ -304,9 +307,7 @@ class Planning:
 
     def _command(self, fields: PlanFields, values: Mapping[str, str]) -> str:
         """The command that asks what the page does not ask."""
-        given = [
-            f"--{name}={values[name]}" for name in ("schema", "label", "epsilon", "delta", "purpose") if values[name]
-        ]
+        given = [f"--{name}={values[name]}" for name in _COMMAND if values[name]]
         shared = ["--config", str(self._file), *given]
         if fields.what == STATISTIC:
             series = [f"--adaptive={values['adaptive']}"] if values["adaptive"] else []
@@ -318,7 +319,7 @@ class Planning:
 
     def _evaluation(self, fields: PlanFields, values: Mapping[str, str]) -> dict[str, Any]:
         """The command that measures the model, and whether its training may hold rows back."""
-        given = [f"--{name}={values[name]}" for name in ("epsilon", "delta", "purpose") if values[name]]
+        given = [f"--{name}={values[name]}" for name in _COMMAND[2:] if values[name]]
         asks = ["rado", "learner", "evaluate", _MODEL, "--config", str(self._file), *given]
         # A guarantee needs a known number of rows, which a part of them does not have.
         guarantees = "require_rows" in inspect.signature(class_of(fields.what)).parameters

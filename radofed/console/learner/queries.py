@@ -24,6 +24,8 @@ from radofed.inquiry_options import (
     CrosstabOptions,
     DescribeOptions,
     InquiryOptions,
+    LevelsOptions,
+    SurvivalOptions,
 )
 from radofed.planning.plan_options import PlanOptions
 from wire.request_fields import DESIGNS, OPTIONS, USUAL_DESIGN, AskOptions, QueryOptions, TrainOptions, taken_options
@@ -256,7 +258,8 @@ class Queries:
 PLAN, QUERY, BUDGET, TRAIN = Form(PlanOptions), Form(QueryOptions), Form(AskOptions), Form(TrainOptions)
 
 INQUIRIES: Mapping[str, Form[InquiryOptions]] = {
-    kind.inquiry: Form(kind) for kind in (DescribeOptions, CrosstabOptions, CompareOptions, CorrelateOptions)
+    kind.inquiry: Form(kind)
+    for kind in (DescribeOptions, CrosstabOptions, CompareOptions, CorrelateOptions, SurvivalOptions, LevelsOptions)
 }
 
 STATISTIC = "statistic"
@@ -269,21 +272,24 @@ CHOICES: Mapping[str, Sequence[str]] = {
 USUAL = USUAL_DESIGN
 
 _ROWS = ("rows", "parties", "party_rows")
-_OF_ASKING = ("honest", "key_bits", "cohort_min", "colluders", "max_rows", "quorum_wait_s", "purpose")
+_OF_ASKING = ("honest", "key_bits", "cohort_min", "colluders", "max_rows", "quorum_wait_s", "purpose", "study")
 # Not fields: where it runs, files of its machine, what is chosen above the form, and how a command waits and prints.
 _NOT_SHOWN = {"config", "map_file", "design", "wait", "timeout_s", "retries", "ask_again", "would_accept"}
-_NOT_OF_INQUIRIES = {"plan", "release", "reuse"}
+_NOT_OF_INQUIRIES = {"output", "picture", "plan", "release", "reuse"}
 # In this order before the others, which are folded away.
 _FIRST = (
     "schema",
     "label",
     "purpose",
+    "study",
     *_ROWS,
     "statistic",
     "columns",
     "by",
     "reference",
     "edges",
+    "at_least",
+    "extend",
     "rados",
     "sensitive",
     "joint",
@@ -319,7 +325,7 @@ class PlanFields:
 
     @property
     def is_inquiry(self) -> bool:
-        """Whether it is a description, a cross table, a comparison or a correlation."""
+        """Whether it is an inquiry, such as a description or a cross table."""
         return self.what in INQUIRIES
 
     @property

@@ -14,6 +14,7 @@ from learner.federation import estimates_of
 from learner.hazard_models import ranked_ratios
 from learner.history import RELEASE_NAME_DIGITS
 from learner.inquiries import inquiry_file, read_again
+from learner.inquiry_pictures import survival_plot
 from learner.model import Model, content_of
 from learner.release import Release
 from learner.report import page
@@ -23,7 +24,6 @@ from learner.report.page import document
 from learner.report.pictures import usual
 from learner.report.sentences import BESIDE_AVERAGE
 from learner.shapes import every_shapes
-from learner.survival_picture import survival_plot
 from learner.training import fitted, learns, model_of, warning_of
 from radobase.options import named_options
 from radobase.presentation.page import Document
@@ -257,7 +257,10 @@ def _figures(directory: Path) -> dict[str, Any]:
         found, _ = read_again(directory)
     except RadofedError as error:
         return {"figures": None, "figures_fault": str(error)}
-    return {"figures": found, "curves": survival_plot(found)}
+    pieces = [piece for name in ("schema", "next") if (piece := found.facts.get(name))]
+    lines = {line for piece in pieces for line in piece.splitlines()}
+    said = [each for each in found.sentences if each not in lines]
+    return {"figures": found, "curves": survival_plot(found), "said": said, "pieces": pieces}
 
 
 def _newest(paths: Iterator[Path]) -> list[Path]:

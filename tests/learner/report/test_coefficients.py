@@ -31,7 +31,7 @@ def test_what_columns_add_is_the_score(reported, tmp_path):
     for row, score in zip(csv.DictReader(io.StringIO(table(40, 3))), predict(model, file).scores, strict=True):
         expected = next(value for (column, _), value in added.items() if column == "intercept")
         expected += float(row["age"]) * added["age", "for each unit more"]
-        expected += added["smoker", "true instead of false"] * (row["smoker"] == "yes")
+        expected += added["smoker", "yes instead of no"] * (row["smoker"] == "yes")
         expected += added.get(("ward", f"{row['ward']} instead of east"), 0.0)
         assert score == pytest.approx(expected, abs=1e-6)
 

@@ -1,5 +1,6 @@
 """A party with a history: its own node's parts answer queries, so that ledger and history are real."""
 
+import json
 import time
 from fractions import Fraction
 
@@ -113,6 +114,11 @@ def toml(made: Policy) -> str:
         f"unbounded_queries = {limits.unbounded_queries}",
         "[approval]",
         f"everything = {str(made.approval.everything).lower()}",
+        *(
+            f"[limits.studies.{json.dumps(number)}]\n"
+            f'epsilon = "{float(each.epsilon)}"\ndelta = "{float(each.delta):.10f}"'
+            for number, each in limits.studies.items()
+        ),
     ]
     return "\n".join(lines)
 

@@ -169,6 +169,49 @@ def test_an_inquiry_is_planned_without_any_node(browse_plan, member, what, field
     check_page(page)
 
 
+OF_SURVIVAL = """
+schema_version = 5
+name = "patients"
+texts = ["nfc", "trim"]
+[label]
+type = "event"
+column = "months"
+event = "died"
+happened = ["yes"]
+borders = [6, 12, 24]
+[[features]]
+name = "ward"
+type = "category"
+values = ["north", "south"]
+"""
+
+
+def test_survival_and_levels_are_planned_by_a_form_of_their_own(plan, member):
+    schema = member.directory / "survival.toml"
+    schema.write_text(OF_SURVIVAL)
+    page = plan("survival", epsilon="1", by="ward", schema=str(schema))
+    assert "Expected intervals" in page.text("section")
+    command = shlex.split(page.text("pre"))
+    assert command[:3] == ["rado", "learner", "survival"]
+    assert "--by=ward" in command
+    page = plan("levels", epsilon="1", columns="ward", at_least="50", extend="a\nb")
+    assert "A level is listed if its count with noise is above 50" in page.text("section")
+    command = shlex.split(page.text("pre"))
+    assert command[:4] == ["rado", "learner", "levels", "ward"]
+    assert {"--at-least=50", "--extend=a", "--extend=b"} <= set(command)
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("what", ["survival", "levels"])
+def test_the_forms_of_survival_and_levels_can_be_used_by_everyone(learner, what):
+    page, opening = learner
+    open_page(page, opening, f"plan?what={what}")
+    check_page(page)
+    names = {each.get_attribute("name") for each in page.query_selector_all("main form[method=post] [name]")}
+    assert {"schema", "epsilon", "party_rows"} <= names
+    assert not names & {"output", "release", "plan"}
+
+
 def test_an_inquiry_that_cannot_be_measured_is_refused_where_it_is_planned(plan):
     for fields, words in (
         ({"columns": "agee", "epsilon": "1"}, "did you mean 'age'"),
@@ -177,6 +220,7 @@ def test_an_inquiry_that_cannot_be_measured_is_refused_where_it_is_planned(plan)
         ({"columns": "age"}, "give the --epsilon"),
     ):
         assert words in plan("describe", **fields).text(role="alert")
+    assert "time to an event" in plan("survival", epsilon="1").text(role="alert")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import io
 import json
 import time
 from contextlib import closing, contextmanager
+from datetime import date
 from functools import partial
 
 import pytest
@@ -25,8 +26,22 @@ from tests.federation.processes import rado
 from tests.parties.report.report_world import BACKWARDS, CONTROL, HTML, ada_at, statistic, wards, without_noise
 from tests.radofed.console.looking import check_page, open_page, press, tabs, visiting
 from tests.radofed.console.serving import Caller, serving
+from wire.query import Feature
+from wire.study import Study
 
-PAGES = ("status", "pending", "history", "budget", "members", "checks", "logs")
+PAGES = ("status", "pending", "history", "studies", "budget", "members", "checks", "logs")
+
+
+# No element, no sum, and nothing that makes a page wider, as long as it may be.
+STUDY = Study(
+    purpose=f"{HTML} {{{{ 7 * 7 }}}} ".ljust(200, "W"),
+    protocol_number=f"<b>{'9' * 56}",
+    organisation="O" * 200,
+    person_in_charge='"><img src=x onerror=alert(1)>',
+    begins=date(2026, 1, 1),
+    ends=date(2099, 12, 31),
+)
+OF_STUDY = {"study": STUDY, "features": (Feature.BASE.value, Feature.STUDY.value)}
 
 
 class Desk:
@@ -97,7 +112,7 @@ def own_desk(secret_key, tmp_path):
 
 @pytest.fixture(scope="module")
 def waiting(desk):
-    return desk.asked()
+    return desk.asked(**OF_STUDY)
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +168,17 @@ def test_what_a_learner_wrote_is_shown_as_text(page, access, waiting, path):
     assert page.locator("main script").count() == 0
 
 
+@pytest.mark.parametrize("path", ["pending", "studies", "queries/{query}"])
+def test_what_a_learner_stated_of_its_study_is_shown_as_text(page, access, waiting, path):
+    open_page(page, access, path.format(query=waiting))
+    shown = page.inner_text("main")
+    assert STUDY.protocol_number in shown
+    assert STUDY.purpose in " ".join(shown.split())
+    if path != "pending":
+        assert (STUDY.person_in_charge in shown, STUDY.days in shown, STUDY.digest.hex() in shown) == (True,) * 3
+    assert page.locator("main script, main img, main b").count() == 0
+
+
 def test_a_query_s_page_is_accessible(page, access, waiting):
     open_page(page, access, f"queries/{waiting}")
     check_page(page)
@@ -162,7 +188,7 @@ def test_the_tab_key_reaches_the_decision_in_the_order_of_the_page(page, access,
     open_page(page, access, f"queries/{waiting}")
     found = tabs(page)
     assert found[0] == "Skip to the content"
-    assert found[1:8] == ["Status", "Pending", "History", "Budget", "Members", "Checks", "Logs"]
+    assert found[1:9] == ["Status", "Pending", "History", "Studies", "Budget", "Members", "Checks", "Logs"]
     # Buttons have the name "decision".
     assert found[-4:] == ["name", "reason", "decision", "decision"]
     # The skip link leads past the navigation.
