@@ -41,7 +41,7 @@ from radobase.reading import FileKind, read_bytes, read_json, with_remedy
 from radobase.writing import create_durably, sync_directory
 from wire.binding import OpeningSecret
 from wire.envelopes import Envelope, SigningKey
-from wire.query import OpenedQuery, PaillierKey
+from wire.query import OpenedQuery, PaillierKey, Query
 from wire.roster import EXPIRY_WARNING_DAYS, Role, Roster
 from wire.statements import Acceptance, Cohort, check_receipts, check_roster_version, chunk_ranges
 from wire.status import Total
@@ -345,11 +345,7 @@ def open_total(
     query, members = opened.query, _verified(total, opened, roster)
     keys = _verified_keys(total, opened, roster, members)
     acceptances = members if keys is None else tuple(each for each in members if each.party in keys.survivors)
-    if opening is None or opening.public_bytes != query.binding.opening_key:
-        raise ConfigurationError(
-            "the query's total is bound to an opening key that is not here: open it with the state directory that sent "
-            "the query; the key is erased once its total was opened"
-        )
+    opening = _opening_of(query, opening)
     attempt = CohortAttempt(opened.query_id, total.cohort.attempt, total.cohort.digest)
     left = None if keys is None else remaining_masks(keys, members, opened, opening, attempt)
     pads = [pad(opening.key, acceptance.mask_key, acceptance.party, attempt) for acceptance in acceptances]
@@ -369,6 +365,16 @@ def open_total(
     # Read-only from here on: a release uses it without a copy.
     values.setflags(write=False)
     return OpenedTotal(acceptances, values)
+
+
+def _opening_of(query: Query, opening: OpeningSecret | None) -> OpeningSecret:
+    """The opening secret of a query. Raises ConfigurationError if it is not here."""
+    if opening is None or opening.public_bytes != query.binding.opening_key:
+        raise ConfigurationError(
+            "the query's total is bound to an opening key that is not here: open it with the state directory that sent "
+            "the query; the key is erased once its total was opened"
+        )
+    return opening
 
 
 def _verified(total: Total, opened: OpenedQuery, roster: Roster) -> tuple[Acceptance, ...]:
