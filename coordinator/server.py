@@ -8,12 +8,12 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
+from coordinator import reflection
 from coordinator.config import CoordinatorConfig
 from coordinator.connections import Connections, make_room, most_needed
 from coordinator.core import Core
@@ -26,6 +26,7 @@ from coordinator.store import Store
 from coordinator.uploads import ClusterSum, UploadSpool
 from dpcore.errors import ConfigurationError, NotYetError
 from dpcore.numbers.processors import one_blas_thread
+from rado.v1 import learner_service_pb2_grpc, member_service_pb2_grpc, party_service_pb2_grpc
 from radobase.failure import in_words
 from radobase.logs import Log, start_logging
 from radobase.reading import state_of
@@ -78,12 +79,20 @@ async def _serve(config: CoordinatorConfig) -> None:
         await stop.wait()
 
 
+Services: TypeAlias = tuple[
+    member_service_pb2_grpc.MemberServiceServicer,
+    party_service_pb2_grpc.PartyServiceServicer,
+    learner_service_pb2_grpc.LearnerServiceServicer,
+]
+
+
 class Node:
     """A running coordinator; an asynchronous context manager. Listens inside the context, drains at its end."""
 
-    def __init__(self, config: CoordinatorConfig) -> None:
+    def __init__(self, config: CoordinatorConfig, around: Callable[[Services], Services] = lambda own: own) -> None:
+        """around: what serves calls in place of this node's own services. The gate before them stays."""
         self.address = ""
-        self._config = config
+        self._config, self._around = config, around
         self._log = Log(config.name)
         self._exit = contextlib.AsyncExitStack()
         self._health = _Health()
@@ -212,14 +221,14 @@ class Node:
         witnesses = WitnessExchange(self._store, lambda: membership.roster, core.clock)
         views = Views(core, witnesses)
         admissions = Admissions(self._config.admissions_directory, self._log)
-        register(
-            server,
+        own = (
             MemberService(membership, witnesses, admissions, core.wall_clock),
             PartyService(intake, views, witnesses),
             LearnerService(intake, views),
         )
+        register(server, *self._around(own))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        reflection.serve(server, (*SERVICES, health.SERVICE_NAME))
         return server
 
     def _bind(self, server: grpc.aio.Server, own: OwnCertificate) -> str:

@@ -386,7 +386,12 @@ class LearnerService(learner_service_pb2_grpc.LearnerServiceServicer):
         return learner_service_pb2.FetchTotalChunkResponse(chunk=chunk.to_proto())
 
 
-def register(server: grpc.aio.Server, member: MemberService, party: PartyService, learner: LearnerService) -> None:
+def register(
+    server: grpc.aio.Server,
+    member: member_service_pb2_grpc.MemberServiceServicer,
+    party: party_service_pb2_grpc.PartyServiceServicer,
+    learner: learner_service_pb2_grpc.LearnerServiceServicer,
+) -> None:
     """Register the three services with a server."""
     member_service_pb2_grpc.add_MemberServiceServicer_to_server(member, server)
     party_service_pb2_grpc.add_PartyServiceServicer_to_server(party, server)

@@ -71,6 +71,7 @@ from wire.request_fields import (
     check_options,
     given_options,
 )
+from wire.training import Training
 
 RADOS_DESIGNS = tuple(name for name in DESIGNS if name != "moments")
 HALF, WHOLE = Fraction(1, 2), Fraction(1)
@@ -98,6 +99,8 @@ class Terms(QueryTerms, ABC):
     """The part of each party's rows that the request is about; None for all rows."""
     feature_map: FeatureMap | None = None
     """What records are mapped by before they are clipped, for kinds that protect records. It must fit the schema."""
+    training: Training | None = None
+    """The training that the request is a round of; None without one."""
 
     def __post_init__(self) -> None:
         if self.feature_map is not None:

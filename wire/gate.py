@@ -42,6 +42,7 @@ ALLOWED_ROLES: dict[str, frozenset[Role]] = {
     "/grpc.health.v1.Health/Check": _EVERYONE,
     "/grpc.health.v1.Health/List": _EVERYONE,
     "/grpc.health.v1.Health/Watch": _EVERYONE,
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo": _EVERYONE,
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": _EVERYONE,
     "/rado.v1.MemberService/FetchRoster": _EVERYONE,
     "/rado.v1.MemberService/FetchFeatures": _EVERYONE,

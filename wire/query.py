@@ -43,6 +43,7 @@ from wire.request_fields import EPOCH_RULE, FEWEST_NEIGHBOURS, PURPOSE_RULE, is_
 from wire.roster import Member, Role, Roster, open_from, open_from_party
 from wire.statements import ciphertexts_per_chunk
 from wire.study import Study
+from wire.training import Training
 
 # Features: what a node can do, by name. Every party states those of its node, and a query names those that it uses.
 #
@@ -87,6 +88,8 @@ class Feature(StrEnum):
     """The query names the study that it is part of (wire.study)."""
     SHORT_OPENING = "short-opening"
     """The Paillier key has a subgroup that obfuscators are drawn from (dpcore.paillier.subgroup)."""
+    TRAINING = "training"
+    """The query names the training that it is a round of (wire.training)."""
 
 
 OWN_FEATURES: tuple[str, ...] = tuple(sorted(feature.value for feature in Feature))
@@ -170,13 +173,21 @@ Stated = Mapping[str, frozenset[str] | None]
 """What each party of a roster states, by name; None for a party that states nothing, such as a new member."""
 
 
+def features_lacking(features: Iterable[str], stated: Stated) -> tuple[str, ...]:
+    """A clause for each party that states that it lacks a feature of a query. One that states nothing says nothing."""
+    wanted = set(features)
+    return tuple(
+        f"{name} lacks {', '.join(sorted(wanted - own))}"
+        for name, own in stated.items()
+        if own is not None and wanted - own
+    )
+
+
 def check_cohort_able(features: Iterable[str], cohort_min: int, stated: Stated) -> None:
     """Raise WireError(FEATURE_MISSING) if so many parties state that they lack a feature that no cohort can form."""
-    lacking = {
-        name: sorted(set(features) - own) for name, own in stated.items() if own is not None and set(features) - own
-    }
+    lacking = features_lacking(features, stated)
     if len(stated) - len(lacking) < cohort_min:
-        who = "; ".join(f"{name} lacks {', '.join(missing)}" for name, missing in lacking.items())
+        who = "; ".join(lacking)
         raise WireError(Code.FEATURE_MISSING, f"A cohort needs {cohort_min} parties, and {who}: upgrade their nodes.")
 
 
@@ -304,6 +315,8 @@ class Query(Wire[query_pb2.Query]):
     """Whether the noise is that of the cohort that answers; otherwise every share is for the smallest one."""
     mask_neighbours: int = 0
     """With how many others each member of a cohort shares masks; 0 for all others."""
+    training: Training | None = None
+    """The training that it is a round of; None without one."""
     may_vanish: int = 0
     """How many of the members that accepted may vanish afterwards, so that the rest still has a total."""
     study: Study | None = None
@@ -356,6 +369,8 @@ class Query(Wire[query_pb2.Query]):
             "persons who are at several parties are asked about in all epochs": (
                 self.epoch is None or self.persons is None or self.persons.parties == 1
             ),
+            "a training has its feature": (self.training is not None) == (Feature.TRAINING in self.features),
+            "it is within the terms of its training": self.training is None or self._is_within(self.training),
             "class_weights has its feature": (has_class_weights(self.kind) == (Feature.CLASS_WEIGHTS in self.features)),
             f"the query's total has at most {MAX_VALUES} values": self.length <= MAX_VALUES,
             f"a query about a number or a count names the feature {Feature.NUMBERS.value}": (
@@ -389,6 +404,14 @@ class Query(Wire[query_pb2.Query]):
             raise WireError(Code.ENCODING_OVERFLOW, str(error)) from error
         except (PlanError, SchemaError) as error:
             raise WireError(Code.QUERY_INVALID, str(error)) from error
+
+    def _is_within(self, training: Training) -> bool:
+        """Whether what a query says by itself agrees with the terms of its training."""
+        return (
+            training.schema_digest == self.schema.unweighted.digest
+            and self.max_attempts <= training.max_attempts
+            and training.begins_unix_s <= self.created_at_unix_s <= training.ends_unix_s
+        )
 
     def _followed(self) -> Cohorts | None:
         """The cohorts that its noise follows, if it does; its sizes are checked by other rules."""

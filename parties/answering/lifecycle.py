@@ -23,13 +23,16 @@ from parties.answering.decisions import Party, SentRefusals, Withdrawals, check_
 from parties.answering.spool import Spool, SpoolLostError, Spools
 from parties.answering.vanishing import SECRET_BYTES, OwnKeys, deal, unmask
 from parties.approval.decision_files import DecisionFiles
-from parties.approval.gate import Gate
+from parties.approval.gate import Gate, Pass
+from parties.approval.notifying import Notice
 from parties.database import LedgerBusyError
 from parties.history.database import HistoryBusyError, HistoryFileError
 from parties.history.history import History, What, facts_of
+from parties.ledger.approvals import NotCoveredError
 from parties.ledger.charges import Charge
 from parties.ledger.head import SumsKey
 from parties.ledger.ledger import LedgerConflictError
+from parties.ledger.row_epochs import EpochRows
 from parties.members import Rosters
 from parties.policy import Policy
 from radobase.logs import Log
@@ -68,6 +71,7 @@ class QueryLifecycle:
         on_lost: Callable[[], None] = lambda: None,
         on_conflict: Callable[[], None] = lambda: None,
         on_worked: Callable[[float], None] = lambda _: None,
+        on_waits: Callable[[Notice], None] = lambda _: None,
         decision_files: DecisionFiles | None = None,
     ) -> None:
         """clock: Unix seconds. may_answer: whether the ledger may be used (parties.answering.witnesses).
@@ -76,7 +80,8 @@ class QueryLifecycle:
         on_charged, on_lost: called after each charge, and after each charged attempt that ended without a total.
         on_conflict: called if another answer of this party was there before its first one to an attempt.
 
-        on_worked: called with the processor time, in seconds, of each decision and of each refused cohort.
+        on_worked: called with the processor time, in seconds, of each decision and of each refused cohort. on_waits:
+        with each query that begins to wait for people.
         decision_files: where other users decide; None if only this process's user does. Raises SeededRandomRefusedError
         for any source except the system's.
         """
@@ -88,7 +93,8 @@ class QueryLifecycle:
         self._on_conflict = on_conflict
         self._obfuscators = obfuscators or Obfuscators(random, spare=0)
         self._uploads = Uploads(attempts, spools, rosters, history, coordinator, log, clock, on_charged)
-        self.gate = Gate(history, attempts.charges_of, clock, decision_files, attempts.held_beside)
+        held, approvals = attempts.held_beside, attempts.approvals
+        self.gate = Gate(history, attempts.charges_of, clock, approvals, decision_files, held, on_waits)
         # The work for which the acceptance, or that the contribution is ready, was sent.
         self._delivered: dict[tuple[bytes, int], Work] = {}
         self._announced: dict[tuple[bytes, int], Work] = {}
@@ -306,30 +312,19 @@ class QueryLifecycle:
             self._attempts.check_admits(charge, self._clock(), rows)
             self._would_accept(work, opened, charge, party, roster)
             return None
-        if not self.gate.lets_through(opened, work.attempt, charge, party.policy):
+        passed = self.gate.passes(opened, work.attempt, charge, party.policy)
+        if passed is None:
             # A query that would be refused afterwards need not be decided on.
             self._attempts.check_admits(charge, self._clock(), rows)
             self._say_pending(work)
             return None
-        mask_key = X25519PrivateKey.from_private_bytes(self._random.bytes(32))
-        public = mask_key.public_key().public_bytes_raw()
-        stated = party.units(opened.query)
-        acceptance = Acceptance(opened.query_id, work.attempt, party.name, stated, public, roster.version)
-        secret = self._random.bytes(SECRET_BYTES) if opened.query.may_vanish else None
-        if secret is not None:
-            share_key = OwnKeys(secret).share_key.public_key().public_bytes_raw()
-            acceptance = replace(acceptance, share_key=share_key)
-        held = self._attempts.accept(
-            acceptance,
-            lambda complete: sign(complete, party.signing_key),
-            charge,
-            mask_key=mask_key.private_bytes_raw(),
-            not_after_unix_s=opened.query.not_after_unix_s,
-            now_unix_s=self._clock(),
-            sums_key=SumsKey(party.name, party.signing_key),
-            rows=rows,
-            share_secret=secret,
-        )
+        try:
+            held = self._reserved(work, opened, charge, party, roster, rows, passed)
+        except NotCoveredError as error:
+            # Another query used the approval up, or people revoked it, in this moment.
+            self.gate.wait(opened, work.attempt, charge, [str(error)])
+            self._say_pending(work)
+            return None
         self._accepted_with[held.query_id, held.attempt] = party
         self._obfuscators.expect(opened.public_key, opened.ciphertexts)
         self._log.info(
@@ -343,6 +338,38 @@ class QueryLifecycle:
         facts = facts_of(party.policy)
         self._note(held.query_id, held.attempt, What.ACCEPTED, rows=held.rows, data=party.data_digest, **facts)
         return held
+
+    def _reserved(
+        self,
+        work: Work,
+        opened: OpenedQuery,
+        charge: Charge,
+        party: Party,
+        roster: Roster,
+        rows: EpochRows | None,
+        passed: Pass,
+    ) -> Attempt:
+        """Reserve, and store a signed acceptance. Raises what Attempts.accept raises."""
+        mask_key = X25519PrivateKey.from_private_bytes(self._random.bytes(32))
+        public = mask_key.public_key().public_bytes_raw()
+        stated = party.units(opened.query)
+        acceptance = Acceptance(opened.query_id, work.attempt, party.name, stated, public, roster.version)
+        secret = self._random.bytes(SECRET_BYTES) if opened.query.may_vanish else None
+        if secret is not None:
+            share_key = OwnKeys(secret).share_key.public_key().public_bytes_raw()
+            acceptance = replace(acceptance, share_key=share_key)
+        return self._attempts.accept(
+            acceptance,
+            lambda complete: sign(complete, party.signing_key),
+            charge,
+            mask_key=mask_key.private_bytes_raw(),
+            not_after_unix_s=opened.query.not_after_unix_s,
+            now_unix_s=self._clock(),
+            sums_key=SumsKey(party.name, party.signing_key),
+            rows=rows,
+            use=passed.use,
+            share_secret=secret,
+        )
 
     def _would_accept(self, work: Work, opened: OpenedQuery, charge: Charge, party: Party, roster: Roster) -> None:
         """Answer a question as its query would be, without holding or reserving anything.

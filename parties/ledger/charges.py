@@ -248,14 +248,16 @@ def _short(delta: Fraction) -> Fraction:
 # File format of charges in the ledger, and the update from earlier formats.
 
 
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 CHAINED_VERSION = 3
 """The first format with a chain of entries, and so with a head beside the ledger."""
 COHORTS_VERSION = 4
 """The first format that keeps more than the newest acceptance of each other party."""
 ROW_EPOCHS_VERSION = 6
 """The first format with charges about epochs of rows, and with the rows of each."""
-SHARINGS_VERSION = 7
+APPROVALS_VERSION = 7
+"""The first format with approvals of several queries."""
+SHARINGS_VERSION = 8
 """The first format that keeps keys of attempts whose members may vanish."""
 AWAITS_HEAD = "awaits_head"
 """Key in `identity` of a ledger that got its chain, and may have died before its head was beside it."""
@@ -346,6 +348,33 @@ CREATE TABLE row_epochs (
 ) STRICT;
 """
 
+APPROVAL_TABLES = """
+CREATE TABLE approvals (
+    approval_id BLOB PRIMARY KEY,    -- SHA-256 of its terms
+    terms TEXT NOT NULL,             -- JSON
+    until_unix_s REAL NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('proposed', 'given', 'ended')),
+    changed_at_unix_s REAL NOT NULL  -- when it came into this state
+) STRICT;
+CREATE TABLE approval_acts (
+    approval_id BLOB NOT NULL,
+    user TEXT NOT NULL,              -- of the operating system
+    name TEXT NOT NULL,              -- as given, or empty
+    acts_for TEXT NOT NULL,          -- the user whose delegate this one was, or empty
+    act TEXT NOT NULL CHECK (act IN ('approved', 'refused', 'revoked')),
+    reason TEXT NOT NULL,
+    at_unix_s REAL NOT NULL
+) STRICT;
+CREATE TABLE approval_uses (
+    query_id BLOB NOT NULL,          -- of an attempt that was reserved under an approval; it counts while its event is
+    attempt INTEGER NOT NULL,        -- there, reserved or charged
+    approval_id BLOB NOT NULL,
+    items TEXT NOT NULL,             -- JSON: what is asked by it, each at most once under the approval
+    PRIMARY KEY (query_id, attempt)
+) STRICT;
+CREATE INDEX uses_of_approval ON approval_uses (approval_id);
+"""
+
 
 SHARINGS_TABLE = """
 CREATE TABLE IF NOT EXISTS sharings (
@@ -425,7 +454,9 @@ def update_format(connection: sqlite3.Connection) -> None:
 
     Up to format 3 only the newest acceptance of each other party was kept. Up to format 4 the charges have no curve,
     and are read as those of an earlier version; up to format 5 they have no side, are about all rows, and are part of
-    no study. Raises ValueError for any other scope.
+    no study.
+
+    Up to format 6 there were no approvals of several queries. Raises ValueError for any other scope.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -438,6 +469,8 @@ def update_format(connection: sqlite3.Connection) -> None:
             _execute_all(connection, COHORT_TABLES)
         if version < ROW_EPOCHS_VERSION:
             _execute_all(connection, ROW_EPOCH_TABLE)
+        if version < APPROVALS_VERSION:
+            _execute_all(connection, APPROVAL_TABLES)
         if version < SHARINGS_VERSION:
             _execute_all(connection, SHARINGS_TABLE)
         if version < FORMAT_VERSION:

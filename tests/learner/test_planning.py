@@ -13,11 +13,12 @@ from dpcore.errors import ConfigurationError, PlanError, SchemaError, SlotOverfl
 from dpcore.numbers.fixed_point import check_fits
 from dpcore.paillier.mask_graph import is_complete
 from dpcore.paillier.packing import ciphertext_count
+from dpcore.predicates.expressions import Flag
 from dpcore.rados.designs import DpFeatDesign, PlainDesign, SensitiveFeature
 from dpcore.records.features import Classes
 from dpcore.records.schema import BooleanFeature, CategoryFeature, RealFeature, Schema
 from learner.decryption import VALIDITY_S, LearnerKey
-from learner.requests import MomentsRequest, RadosRequest
+from learner.requests import MomentsRequest, RadosRequest, StatisticRequest
 from radofed.cli.entry_point import run
 from radofed.planning.design_cost import PlanRequest
 from radofed.planning.designs import plan_cost
@@ -144,6 +145,15 @@ def test_slots_are_planned_for_growth(learner_key):
     assert world.plan(PLAIN, stated_rows={"a": 3000, "b": 20}).query.max_rows == 4 * 3020
     assert world.plan(PLAIN, stated_rows={"a": 5}).query.max_rows == 4 * 10 + 1_000_000
     assert World(learner_key, {"a": 300_000, "b": 10}).plan(PLAIN).query.max_rows == 4 * 300_000 + 1_000_000
+
+
+def test_a_pure_answer_is_planned_where_only_some_parties_state_their_rows(learner_key):
+    """It was refused for want of honest parties: one share of its noise counted where the query has two."""
+    pure = StatisticRequest(SCHEMA, (Flag("smoker"),), epsilon=Fraction(1), pure=True)
+    plan = World(learner_key, {"a": 10, "b": None, "c": None}).plan(pure)
+    assert plan.cost is None
+    assert plan.query.honest_parties == 2
+    assert World(learner_key, {"a": 10, "b": 20, "c": 30}).plan(pure).cost.epsilon_if_others_collude <= 1
 
 
 @given(max_rows=st.integers(1, 1 << 26), fraction_bits=st.integers(0, 30), parties=st.integers(2, 40))

@@ -244,6 +244,26 @@ def test_without_it_at_one_node_the_noise_is_that_of_the_smallest_cohort_and_the
     assert f"The noise is that of the smallest cohort, also if more parties answer: {said}." in plan.sentences()
 
 
+def test_a_party_is_asked_with_the_features_that_it_states_and_needs_no_others(setting, session):
+    """A party of another make states the base and what it has; nothing of what ours can do besides is asked of it."""
+    setting.stub.features = [setting.world.features(name, (Feature.BASE.value,)) for name in ROWS]
+    plan = session.plan(FOLLOWS)
+    assert plan.query.features == (Feature.BASE,)
+    assert plan.query.binding.parties == set(ROWS)
+    assert plan.warnings == ()
+
+
+def test_a_party_that_lacks_what_the_question_needs_is_asked_and_pointed_out(setting, session):
+    states(setting)
+    setting.stub.features[0] = setting.world.features("ada", (Feature.BASE.value, Feature.COHORT_NOISE.value))
+    plan = session.plan(FOLLOWS, question=True)
+    assert plan.query.binding.parties == set(ROWS)
+    assert "ada lacks question and will refuse: its rows are not in the answer" in plan.warnings
+    # Who states nothing is asked all that the question needs, and says itself what it lacks.
+    setting.stub.features = setting.stub.features[1:]
+    assert session.plan(FOLLOWS, question=True).warnings == ()
+
+
 def test_noise_that_cannot_follow_the_cohort_says_why(setting, session):
     states(setting)
     options = {"epsilon": Fraction(1), "colluders": 0, "max_rows": 10_000}

@@ -4,6 +4,8 @@ import datetime as dt
 
 import grpc
 import pytest
+from google.protobuf import descriptor_pb2
+from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
@@ -24,14 +26,21 @@ MAY_CALL = {
     "rado.v1.PartyService": PARTY,
     "rado.v1.LearnerService": LEARNER,
     "grpc.health.v1.Health": EVERYONE,
+    "grpc.reflection.v1.ServerReflection": EVERYONE,
     "grpc.reflection.v1alpha.ServerReflection": EVERYONE,
 }
+REFLECTIONS = tuple(name for name in MAY_CALL if "reflection" in name)
 METHODS = {
     f"/{service.full_name}/{method.name}": (service.full_name, method)
     for module in (member_service_pb2, party_service_pb2, learner_service_pb2, health_pb2, reflection_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 }
+# The library has the draft alone, and version 1 has its messages.
+METHODS[f"/{REFLECTIONS[0]}/ServerReflectionInfo"] = (
+    REFLECTIONS[0],
+    METHODS[f"/{REFLECTIONS[1]}/ServerReflectionInfo"][1],
+)
 CALLERS = ("party", "learner", "coordinator", "stranger")
 
 
@@ -103,15 +112,38 @@ def test_every_rpc_with_every_role(channels, path, caller):
         assert found == Code.ROLE_FORBIDDEN
 
 
-def test_reflection_lists_what_is_served(channels):
-    ask = reflection_pb2.ServerReflectionRequest(list_services="")
-    call = channels["party"].stream_stream(
-        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+def reflected(channel, service: str, **asked):
+    """The answer of this version of the reflection service."""
+    call = channel.stream_stream(
+        f"/{service}/ServerReflectionInfo",
         reflection_pb2.ServerReflectionRequest.SerializeToString,
         reflection_pb2.ServerReflectionResponse.FromString,
     )
-    listed = next(call(iter([ask]), timeout=HANG_S)).list_services_response.service
+    return next(call(iter([reflection_pb2.ServerReflectionRequest(**asked)]), timeout=HANG_S))
+
+
+@pytest.mark.parametrize("version", REFLECTIONS)
+def test_reflection_lists_what_is_served(channels, version):
+    listed = reflected(channels["party"], version, list_services="").list_services_response.service
     assert {service.name for service in listed} == set(MAY_CALL)
+
+
+@pytest.mark.parametrize("version", REFLECTIONS)
+def test_every_service_that_is_listed_is_described(channels, version):
+    """As a client does that knows no message before: it makes them from what is served."""
+    for service in MAY_CALL:
+        answer = reflected(channels["learner"], version, file_containing_symbol=service)
+        files = [descriptor_pb2.FileDescriptorProto.FromString(each) for each in
+                 answer.file_descriptor_response.file_descriptor_proto]  # fmt: skip
+        pool = DescriptorPool()
+        waiting = {file.name: file for file in files}
+        while waiting:
+            ready = next(file for file in waiting.values() if not waiting.keys() & set(file.dependency))
+            pool.Add(waiting.pop(ready.name))
+        found = pool.FindServiceByName(service)
+        assert {f"/{service}/{method.name}" for method in found.methods} <= set(METHODS)
+        for method in found.methods:
+            assert method.input_type.full_name.rpartition(".")[0] == service.rpartition(".")[0]
 
 
 def test_health_is_reported_for_every_service(channels):

@@ -35,7 +35,9 @@ class LedgerHead(google.protobuf.message.Message):
     digest: builtins.bytes
     """The chain's digest after that many entries, 32 bytes."""
     sealed_sums: builtins.bytes
-    """What is charged and reserved in each scope, encrypted by the party to itself; at most 512 bytes."""
+    """What is charged and reserved in each scope, encrypted by the party to itself; at most 512 bytes, in a form of the
+    party's own. May be empty.
+    """
     def __init__(
         self,
         *,

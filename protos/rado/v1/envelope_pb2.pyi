@@ -32,8 +32,9 @@ class Signed(google.protobuf.message.Message):
     key_id: builtins.bytes
     """SHA-256 of the signer's raw 32-byte Ed25519 public key."""
     signature: builtins.bytes
-    """Ed25519 over "rado.v1" 0x00 TYPE 0x00 ROLE 0x00 payload, with TYPE the message's name (such as "Query") and ROLE the
-    signer's role in lower case ("federation", "learner", "party", or "member" for any member).
+    """Ed25519 over "rado.v1" 0x00 FEDERATION 0x00 TYPE 0x00 ROLE 0x00 payload, with FEDERATION the federation's name, TYPE
+    the message's name (such as "Query") and ROLE the signer's role in lower case ("federation", "learner", "party", or
+    "member" for any member).
     """
     def __init__(
         self,

@@ -1,0 +1,143 @@
+"""Our own party with one thing broken, for processes of their own: whether the kit finds it, and names the section."""
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+
+
+def run_broken(name: str, config: str) -> None:
+    BREAKS[name]()
+    from radofed.cli.entry_point import main
+
+    sys.argv = ["rado", "party", "start", "--config", config]
+    main()
+
+
+def _without_masks() -> None:
+    from parties.answering import contribution
+
+    contribution.cohort_mask = lambda *_, shape, value_bits, **__: np.zeros(shape, dtype=np.uint64)
+
+
+def _with_masks_of_the_wrong_sign() -> None:
+    from parties.answering import contribution
+
+    real = contribution.cohort_mask
+
+    def negated(*arguments, value_bits, **named):
+        return (~real(*arguments, value_bits=value_bits, **named) + np.uint64(1)) & np.uint64((1 << value_bits) - 1)
+
+    contribution.cohort_mask = negated
+
+
+def _with_an_unmasked_tag() -> None:
+    from parties.answering import contribution
+
+    contribution.tag_mask = lambda *_: 0
+
+
+def _without_noise() -> None:
+    from dpcore.accounting import noise_shares
+
+    noise_shares.discrete_gaussian = lambda sigma, count, random: np.zeros(count, dtype=np.int64)
+
+
+def _with_half_of_the_noise() -> None:
+    from dpcore.accounting import noise_shares
+
+    real = noise_shares.discrete_gaussian
+    noise_shares.discrete_gaussian = lambda sigma, count, random: real(max(1, int(sigma) // 2), count, random)
+
+
+def _with_labels_swapped() -> None:
+    from dpcore.records import encoding
+
+    real = encoding._labelled
+
+    def swapped(schema, label, cells, usable, *more):
+        labels, tally = real(schema, label, cells, usable, *more)
+        labels[usable] *= -1
+        return labels, tally
+
+    encoding._labelled = swapped
+
+
+def _that_forgets_to_trim() -> None:
+    from dpcore.records import encoding
+
+    encoding.in_form = lambda cells, form: cells
+
+
+def _that_believes_every_cohort() -> None:
+    """A client of the good half only: it reads cohorts, and verifies nothing in them."""
+    from parties.answering import contribution
+    from wire.statements import Acceptance
+
+    def unverified(cohort, *_):
+        return tuple(Acceptance.from_bytes(each.payload) for each in cohort.acceptances)
+
+    contribution.verify_cohort = unverified
+
+
+def _that_believes_every_coordinator() -> None:
+    """It answers queries that no learner signed, and attempts that the learner did not sign."""
+    from parties.answering import decisions, jobs, lifecycle
+    from wire.query import OpenedQuery, PaillierKey, Query
+
+    def unverified(envelope, roster, *, now_unix_s):
+        query = Query.from_bytes(envelope.payload)
+        return OpenedQuery(envelope, query, PaillierKey.from_bytes(query.paillier_key.payload).public_key)
+
+    lifecycle.check_signed = jobs.check_signed = lambda *_: None
+    lifecycle.open_query = unverified
+    decisions.check_retry = lambda *_: None
+
+
+def _that_charges_nothing() -> None:
+    from parties.answering import decisions
+
+    real = decisions.charge_for
+
+    def little(query, *arguments):
+        return real(replace(query, kind=query.kind.with_noise(1 << 40)), *arguments)
+
+    decisions.charge_for = little
+
+
+def _that_charges_what_it_accepts() -> None:
+    """What was reserved is never released."""
+    from parties.ledger.ledger import Ledger
+
+    Ledger.release = lambda *_, **__: None
+
+
+def _with_one_mask_key() -> None:
+    from dpcore.randomness.sources import SystemRandom
+
+    real = SystemRandom.bytes
+    first: list[bytes] = []
+
+    def same(self, count):
+        if count != 32:
+            return real(self, count)
+        first.append(real(self, count))
+        return first[0]
+
+    SystemRandom.bytes = same
+
+
+BREAKS = {function.__name__.removeprefix("_"): function for function in (
+    _without_masks,
+    _with_masks_of_the_wrong_sign,
+    _with_an_unmasked_tag,
+    _without_noise,
+    _with_half_of_the_noise,
+    _with_labels_swapped,
+    _that_forgets_to_trim,
+    _that_believes_every_cohort,
+    _that_believes_every_coordinator,
+    _that_charges_nothing,
+    _that_charges_what_it_accepts,
+    _with_one_mask_key,
+)}  # fmt: skip

@@ -1,0 +1,54 @@
+"""Our own party and learner join the kit's federation, as someone else's would: by a request and an admission."""
+
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.federation.processes import Forked, free_port, rado, run_rado
+
+
+class Joining:
+    """A member's directory and the kit's, under one root."""
+
+    def __init__(self, root: Path, role: str) -> None:
+        self.root, self.role = root, role
+        self.home, self.kit = root / "home", root / "kit"
+        self.address = f"127.0.0.1:{free_port()}"
+        words = ("--federation", "trial", "--role", role, "--name", "tested")
+        self.request = Path(rado("provision", "request", str(self.home), *words)["data"]["file"])
+
+    def words(self, *more: str) -> tuple[str, ...]:
+        return ("conformance", self.role, str(self.kit), str(self.request), "--listen", self.address, *more)
+
+    def install(self) -> Path:
+        """Prepare the kit's files and install them. Returns the directory that was handed over."""
+        given = Path(rado(*self.words("--only-prepare"))["data"]["directory"])
+        digits = digits_of(self.kit / "operator/federation.pub")
+        admission = str(given / "tested.admission")
+        rado("provision", "install", admission, "--directory", str(self.home), "--fingerprint", digits)
+        for file in given.iterdir():
+            shutil.copy(file, self.home / ("data.csv" if file.name == "rows.csv" else file.name))
+        return given
+
+    @contextmanager
+    def node(self, function=run_rado, *arguments: str):
+        """The party as a process, started as `rado party start`, or by another function."""
+        config = str(self.home / "party.toml")
+        words = (*arguments, config) if arguments else ("party", "start", "--config", config)
+        process = Forked(function, words, self.root / "party.log")
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait(30)
+
+
+def digits_of(public_key: Path) -> str:
+    from wire.envelopes import load_public_key, spoken
+
+    return spoken(load_public_key(public_key))
+
+
+def outcomes(data: dict, outcome: str) -> list[tuple[str, str, str]]:
+    """Section, what, and detail of the findings with this outcome."""
+    return [(each["section"], each["what"], each["detail"]) for each in data["findings"] if each["outcome"] == outcome]

@@ -1,0 +1,54 @@
+"""The kit against our own learner, as a program of its own."""
+
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.joined import Joining, outcomes
+from tests.conformance.own_learner import BREAKS
+from tests.federation.processes import rado
+
+PROGRAM = Path(__file__).resolve().parent / "own_learner.py"
+ROOT = PROGRAM.parents[2]
+
+
+@pytest.fixture
+def joining(tmp_path, monkeypatch):
+    joining = Joining(tmp_path, "learner")
+    joining.install()
+    rado("learner", "keygen", "--config", str(joining.home / "learner.toml"), "--bits", "2048")
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'protos'}")
+    return joining
+
+
+def program(joining, *more: str) -> tuple[str, ...]:
+    words = (sys.executable, str(PROGRAM), str(joining.home / "learner.toml"), str(joining.home / "schema.toml"), *more)
+    return ("--command", shlex.join(words), "--patience-s", "60")
+
+
+@pytest.mark.more
+def test_our_own_learner_conforms(joining):
+    data = rado(*joining.words(*program(joining)))["data"]
+    assert data["conforms"]
+    assert data["failed"] == 0
+    assert data["passed"] > 30
+    assert {each["section"].partition(".")[0] for each in data["findings"]} == {"3", "5", "6", "8"}
+
+
+# The break, the section of a failure, and words of what fails.
+FOUND = {
+    "that_checks_no_tag": ("8.3", "a number added to a value"),
+    "that_verifies_no_cohort": ("8.2", "a forged acceptance"),
+    "with_another_unit": ("6", "it asks, and opens a total"),
+}
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("name", BREAKS)
+def test_what_is_broken_is_found_in_its_section(joining, name):
+    data = rado(*joining.words(*program(joining, name)), code=1)["data"]
+    section, words = FOUND[name]
+    failed = outcomes(data, "failed")
+    assert any(where == section and words in what for where, what, _ in failed), failed

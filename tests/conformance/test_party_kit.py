@@ -1,0 +1,65 @@
+"""The kit against our own party: it passes, and with one thing broken fails in the section that says so."""
+
+import pytest
+
+from tests.conformance.broken_parties import BREAKS, run_broken
+from tests.conformance.joined import Joining, outcomes
+from tests.federation.processes import rado
+
+QUICK = ("--wait-s", "60", "--patience-s", "15", "--quiet-s", "1.5")
+
+
+@pytest.fixture
+def joining(tmp_path):
+    joining = Joining(tmp_path, "party")
+    joining.install()
+    return joining
+
+
+@pytest.mark.more
+def test_our_own_party_conforms(joining):
+    missing = rado(*joining.words("--set-back"), code=4)["error"]["message"]
+    assert "run the kit once without --set-back" in missing
+    with joining.node():
+        data = rado(*joining.words(*QUICK))["data"]
+    assert data["conforms"]
+    assert (data["failed"], data["skipped"]) == (0, 0)
+    assert data["passed"] > 80
+    assert {each["section"].partition(".")[0] for each in data["findings"]} == {"1", "2", "3", "4", "5", "6", "7"}
+    # With its ledger lost, it answers nothing: the kit's parties show what it accepted.
+    for file in (joining.home / "state").glob("ledger*"):
+        file.unlink()
+    with joining.node():
+        data = rado(*joining.words(*QUICK, "--set-back"))["data"]
+    assert [each["what"] for each in data["findings"] if each["section"] == "7.9"] == [
+        "it answers nothing if other parties show an acceptance of its own that its ledger lacks"
+    ]
+    assert data["conforms"]
+
+
+# The break, the section that a failure must name, and words of its detail.
+FOUND = {
+    "without_masks": ("6", "the slots are not masked at all"),
+    "with_masks_of_the_wrong_sign": ("6", "the masks have the wrong signs"),
+    "with_an_unmasked_tag": ("6", "the tag is not masked"),
+    "without_noise": ("6", "times the standard deviation"),
+    "with_half_of_the_noise": ("6", "times the standard deviation"),
+    "with_labels_swapped": ("6", "standard deviation"),
+    "that_forgets_to_trim": ("6", "standard deviation"),
+    "that_believes_every_cohort": ("7.4", "it uploaded"),
+    "that_believes_every_coordinator": ("2", "that no learner signed"),
+    "that_charges_nothing": ("7.5", "both cost more than the limit"),
+    "that_charges_what_it_accepts": ("7.5", "the budget is taken"),
+    "with_one_mask_key": ("7.2", "a mask key is used in two attempts"),
+}
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("name", BREAKS)
+def test_what_is_broken_is_found_in_its_section(joining, name):
+    with joining.node(run_broken, name):
+        data = rado(*joining.words(*QUICK), code=1)["data"]
+    assert not data["conforms"]
+    section, words = FOUND[name]
+    failed = outcomes(data, "failed")
+    assert any(where == section and words in detail for where, _, detail in failed), "\n".join(map(str, failed))
