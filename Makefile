@@ -9,7 +9,7 @@ PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 # Tests start many processes. Where the environment forbids to keep compiled modules, each would compile them all.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 
-.PHONY: foreign-party checks coverage mutants wheel-test help demo test test-more test-all fuzz lint docs notebooks screenshots bench bench-science proto clean
+.PHONY: foreign-party checks coverage mutants wheel-test crate-validator help demo test test-more test-all fuzz lint docs notebooks screenshots bench bench-science proto clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -96,6 +96,11 @@ docs: $(DOCS_READY)  ## the documentation site in build/docs; it is built and re
 	$(BIN)/python -m docs.generate.check_offline build/docs
 	$(BIN)/python -m docs.generate.check_accessible build/docs
 	@echo "open build/docs/index.html"
+
+# It needs an older library than ours for what commands print, so it has an environment of its own.
+crate-validator: tests/crates/validator.txt  ## the validator of RO-Crates, for `make test-more`
+	test -x build/crate-validator/bin/python || $(PYTHON) -m venv build/crate-validator
+	build/crate-validator/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement tests/crates/validator.txt
 
 notebooks: $(DOCS_READY)  ## run the tutorials and store their outputs
 	$(BIN)/python -m docs.generate.notebooks

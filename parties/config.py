@@ -14,6 +14,7 @@ from pydantic import (
     model_validator,
 )
 
+from parties.approval.notifying import NotifySettings
 from radobase.cluster_jobs import ClusterSettings
 from radobase.configuration import ConfigPath, Configuration, split_target
 from radobase.metrics import WatchSettings
@@ -147,6 +148,8 @@ class PartyConfig(Configuration):
     """A Ray cluster that sums large tables. Default: this machine sums them and does not import Ray."""
     watch: WatchSettings | None = None
     """Metrics and health. Default: none are served."""
+    notify: NotifySettings | None = None
+    """The command that tells people that a query waits for their decision. Default: none is run."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Lowest level that is logged."""
     log_file: ConfigPath | None = None
