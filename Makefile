@@ -9,7 +9,7 @@ PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 # Tests start many processes. Where the environment forbids to keep compiled modules, each would compile them all.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
 
-.PHONY: checks coverage mutants wheel-test help demo test test-more test-all fuzz lint docs notebooks screenshots bench bench-science proto clean
+.PHONY: foreign-party checks coverage mutants wheel-test crate-validator help demo test test-more test-all fuzz lint docs notebooks screenshots bench bench-science proto clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -34,11 +34,17 @@ demo: $(READY)  ## four organisations learn over gRPC with real encryption: whol
 test: $(READY)  ## the tests, about three minutes on two cores
 	$(PYTEST) $(PARALLEL) --ignore=tests/structure --ignore=tests/deploy
 
-test-more: $(READY)  ## variants and long runs of the tests, and the console in a browser, about ten minutes on two cores
+test-more: $(READY) foreign-party  ## variants and long runs of the tests, and the console in a browser, about ten minutes on two cores
 	$(PYTEST) $(PARALLEL) -m 'more and not slow'
 
-test-all: $(READY)  ## the tests, the slow statistical runs, and more examples of each property
+test-all: $(READY) foreign-party  ## the tests, the slow statistical runs, and more examples of each property
 	PYTEST_DEBUG_TEMPROOT=$${TMPDIR:-/tmp} $(PYTEST) $(PARALLEL) -m '' --hypothesis-profile thorough
+
+# Without Node.js, or these packages, the tests of that party are skipped, and say so.
+foreign-party:  ## the packages of the party in JavaScript that tests run beside ours, in tests/foreign_party
+	@cd tests/foreign_party && { test node_modules/.package-lock.json -nt package-lock.json || \
+		npm ci --ignore-scripts --no-audit --no-fund || \
+		echo "these packages could not be installed: tests of the party in JavaScript will be skipped" >&2; }
 
 checks: $(READY)  ## break every security check and see its test fail; find tests of new checks: tests/checks/find.py
 	$(BIN)/python -m tests.checks.running
@@ -90,6 +96,11 @@ docs: $(DOCS_READY)  ## the documentation site in build/docs; it is built and re
 	$(BIN)/python -m docs.generate.check_offline build/docs
 	$(BIN)/python -m docs.generate.check_accessible build/docs
 	@echo "open build/docs/index.html"
+
+# It needs an older library than ours for what commands print, so it has an environment of its own.
+crate-validator: tests/crates/validator.txt  ## the validator of RO-Crates, for `make test-more`
+	test -x build/crate-validator/bin/python || $(PYTHON) -m venv build/crate-validator
+	build/crate-validator/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement tests/crates/validator.txt
 
 notebooks: $(DOCS_READY)  ## run the tutorials and store their outputs
 	$(BIN)/python -m docs.generate.notebooks

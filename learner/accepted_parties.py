@@ -25,6 +25,7 @@ from radobase.writing import write_durably
 from wire.envelopes import fingerprint, key_id, load_public_key
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
 from wire.roster import KeyFingerprint, Member, Role, Roster, find_confirmed, installed_rosters, open_roster
+from wire.transport import coordinator_of
 
 HEADER = """\
 # The parties that this learner asks, by the fingerprints of their signing keys. Other parties of the roster are asked
@@ -193,7 +194,9 @@ def find_party(config: LearnerConfig, directory: Path, name: str, digits: str) -
 def _served(config: LearnerConfig, state: LearnerState) -> Roster | None:
     """The coordinator's roster; None if it cannot be reached, or does not know this learner yet."""
     try:
-        with Coordinator(config.coordinator, config.tls.files, give_up_after_s=_TRY_S, note=lambda _: None) as calls:
+        with Coordinator(
+            coordinator_of(config), config.tls.files, give_up_after_s=_TRY_S, note=lambda _: None
+        ) as calls:
             return state.accept_roster(calls.fetch_roster(), config.federation)
     except (ConnectionLostError, TimedOutError):
         return None

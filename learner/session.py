@@ -68,7 +68,7 @@ from wire.query import (
 from wire.roster import Member, Role, Roster, open_roster
 from wire.status import Phase, QueryStatus, Total
 from wire.study import Study
-from wire.transport import LONG_POLL_S
+from wire.transport import LONG_POLL_S, coordinator_of
 
 QUESTION_WITHIN_S = 30
 """How long parties have to answer a question (`Session.would_accept`)."""
@@ -120,7 +120,7 @@ class Session:
         self._state = LearnerState(config.state_directory, self._federation_key)
         self._key: LearnerKey | None = None
         self._coordinator = coordinator or Coordinator(
-            config.coordinator, config.tls.files, give_up_after_s=give_up_after_s, note=note
+            coordinator_of(config), config.tls.files, give_up_after_s=give_up_after_s, note=note
         )
 
     def __enter__(self) -> Self:
@@ -393,6 +393,10 @@ class Session:
     def parties_of(self, query_id: bytes) -> frozenset[str] | None:
         """The parties that a query asks; None if this state directory lacks it."""
         return self._query(query_id).binding.parties if self._state.has(query_id) else None
+
+    def payload_of(self, query_id: bytes) -> bytes | None:
+        """What was signed of a query; None if this state directory lacks it."""
+        return self._state.find(query_id).query.payload if self._state.has(query_id) else None
 
     def not_asked(self, query_id: bytes) -> tuple[str, ...]:
         """The parties of the query's roster that it does not ask; none if this state directory lacks the query."""

@@ -84,6 +84,8 @@ class Run:
     signing_key: SigningKey = field(init=False)
     federation_key: bytes = field(init=False)
     roster: Roster = field(init=False)
+    coordinator: str = field(init=False)
+    """Where it is dialled."""
     served: Served = field(init=False)
     rows: int = 0
     report: LoadReport = field(init=False)

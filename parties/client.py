@@ -79,12 +79,20 @@ class CoordinatorClient:
         self._party: Any = party_service_pb2_grpc.PartyServiceStub(channel)
         self._health: Any = health_pb2_grpc.HealthStub(channel)
 
-    def reconnect(self) -> None:
+    @property
+    def target(self) -> str:
+        """Where the coordinator is dialled."""
+        return self._caller.target
+
+    def reconnect(self, target: str | None = None) -> None:
         """Read the files again, and use a new connection for all further calls. A running call ends on the former one.
+
+        target: another address of the coordinator, which moved.
 
         Raises ConfigurationError, and keeps the connection, if a file cannot be read.
         """
         former = self._channel
+        self._caller.target = target or self._caller.target
         self._open()
         self._former.append(former)
         closing = threading.Timer(LONGEST_CALL_S, former.close)

@@ -23,6 +23,7 @@ from radobase.writing import BY_UMASK, make_directory, write_durably
 from wire.envelopes import Envelope, fingerprint, key_id, load_public_key
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
 from wire.roster import Member, Role, Roster, find_confirmed, installed_rosters, members_that_left, open_roster
+from wire.transport import coordinator_of
 
 _FILE = "roster.signed"
 _ROSTER = FileKind(
@@ -308,7 +309,7 @@ def find_member(config: PartyConfig, directory: Path, name: str, digits: str) ->
 def _served(config: PartyConfig, seen: Rosters) -> Roster | None:
     """The coordinator's roster; None if it cannot be reached, or does not know this party yet."""
     try:
-        with CoordinatorClient(config.coordinator, config.tls.files, give_up_after_s=_TRY_S) as client:
+        with CoordinatorClient(coordinator_of(config), config.tls.files, give_up_after_s=_TRY_S) as client:
             return seen.check(client.fetch_roster()[0])
     except (ConnectionLostError, TimedOutError):
         return None

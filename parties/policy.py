@@ -202,7 +202,7 @@ class ApprovalRules(Configuration):
     query."""
     users: tuple[str, ...] = ()
     """Users of the operating system who decide. Default: all who may write the state directory, or the directory that
-    `decisions` in `party.toml` names."""
+    `decisions` in `party.toml` names. Who signs on at a console behind a proxy is `"sign-on:IDENTITY"`."""
     names: bool = False
     """Whether a person gives a name with a decision, in addition to the operating system's user, which alone tells
     people apart."""

@@ -27,7 +27,7 @@ from wire.envelopes import fingerprint, spoken
 from wire.errors import Code, WireError
 from wire.query import open_query
 from wire.roster import Role, open_roster
-from wire.transport import proxy_of
+from wire.transport import coordinator_of, proxy_of
 
 # Checks of the running node: whether it is ready, and whether it holds what the files have.
 
@@ -223,15 +223,17 @@ def check_connection(run: Run) -> None:
 
 
 def _coordinator(run: Run) -> None:
-    run.served = probe(run.config.coordinator, run.config.tls.files, timeout_s=PATIENCE_S)
-    proxy = proxy_of(run.config.coordinator)
+    run.coordinator = coordinator_of(run.config)
+    run.served = probe(run.coordinator, run.config.tls.files, timeout_s=PATIENCE_S)
+    proxy = proxy_of(run.coordinator)
     way = "" if proxy is None else f" through the proxy {proxy.host}:{proxy.port} of {proxy.variable}"
-    run.add("coordinator", f"{run.config.coordinator} is reachable{way}")
+    moved = "" if run.coordinator == run.config.coordinator else f", where it moved from {run.config.coordinator}"
+    run.add("coordinator", f"{run.coordinator} is reachable{way}{moved}")
 
 
 def _tls(run: Run) -> None:
     run.served.check(run.config.federation, dt.datetime.fromtimestamp(run.time(), dt.UTC))
-    run.client = CoordinatorClient(run.config.coordinator, run.config.tls.files, give_up_after_s=PATIENCE_S)
+    run.client = CoordinatorClient(run.coordinator, run.config.tls.files, give_up_after_s=PATIENCE_S)
     run.add("tls", f"{run.served.version}, {run.served.san}, issued by this federation's authority")
 
 

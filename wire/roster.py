@@ -16,7 +16,17 @@ from rado.v1 import roster_pb2
 from radobase.printing import amount
 from radobase.reading import FileKind, read_bytes, with_remedy
 from wire.codec import Travels, Wire
-from wire.envelopes import KEY_BYTES, Envelope, MessageType, Signable, fingerprint, key_id, same_digits, spoken
+from wire.envelopes import (
+    KEY_BYTES,
+    Envelope,
+    MessageType,
+    Signable,
+    fingerprint,
+    key_id,
+    load_public_key,
+    same_digits,
+    spoken,
+)
 from wire.errors import Code, WireError
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
@@ -27,6 +37,9 @@ EXPIRY_WARNING_DAYS = 30
 _DAY_S = 86_400
 _LATEST_UNIX_S = 253_402_300_799  # the last second of the year 9999, the last that Python can print
 
+MOST_ADDRESSES = 64
+"""Of the coordinator, in a roster: the present one and former ones."""
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253}):[0-9]{1,5}")
 LARGEST_VERSION = (1 << 63) - 1
 """A coordinator's database has signed 64-bit integers."""
 
@@ -86,6 +99,10 @@ class Roster(Signable[roster_pb2.Roster]):
     issued_at_unix_s: int
     members: tuple[Member, ...]
     not_after_unix_s: int = 0
+    coordinator_address: str = ""
+    """Where members dial the coordinator since it moved; empty if it never did."""
+    former_addresses: tuple[str, ...] = ()
+    """Where they dialled it before."""
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.federation) or not 1 <= self.version <= LARGEST_VERSION:
@@ -102,6 +119,18 @@ class Roster(Signable[roster_pb2.Roster]):
                 raise WireError(Code.MESSAGE_MALFORMED, f"Two members of the roster share {what}.")
         if sum(m.role is Role.COORDINATOR for m in self.members) != 1:
             raise WireError(Code.MESSAGE_MALFORMED, "A roster must have exactly one coordinator.")
+        self._check_addresses()
+
+    def _check_addresses(self) -> None:
+        all_ = (*self.former_addresses, *([self.coordinator_address] if self.coordinator_address else []))
+        if bool(self.former_addresses) != bool(self.coordinator_address) or len(set(all_)) != len(all_):
+            raise WireError(Code.MESSAGE_MALFORMED, "A roster has a new address of the coordinator or none, once each.")
+        if len(all_) > MOST_ADDRESSES or not all(_ADDRESS.fullmatch(each) for each in all_):
+            raise WireError(Code.MESSAGE_MALFORMED, "An address of the coordinator in the roster is not HOST:PORT.")
+
+    def dialled(self, configured: str) -> str:
+        """Where a member with this address in its configuration dials the coordinator."""
+        return self.coordinator_address if configured in self.former_addresses else configured
 
     @property
     def parties(self) -> tuple[Member, ...]:
@@ -247,6 +276,15 @@ def installed_rosters(directory: Path, federation_key: bytes) -> list[Roster]:
     """
     file = directory / "roster.signed"
     return [read_roster(file, federation_key, _INSTALLED)[1]] if file.exists() else []
+
+
+def coordinator_addresses(configured: str, state_directory: Path, federation_key: Path) -> tuple[str, ...]:
+    """Where a member dials the coordinator: after its last move that the member knows of, then as configured.
+
+    One address if it did not move. Raises ConfigurationError if the stored roster cannot be read.
+    """
+    found = installed_rosters(state_directory, load_public_key(federation_key))
+    return tuple(dict.fromkeys([*(roster.dialled(configured) for roster in found), configured]))
 
 
 def find_confirmed(

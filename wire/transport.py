@@ -5,12 +5,15 @@ What a server lets its callers do is in wire.gate.
 
 import os
 import random
+import socket
 import time
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import grpc
@@ -28,6 +31,7 @@ from wire.errors import (
     WireError,
 )
 from wire.identity import TlsFiles
+from wire.roster import coordinator_addresses
 
 MAX_MESSAGE_BYTES = 1024 * 1024
 """The most bytes of a request. A coordinator receives from every member at once."""
@@ -78,6 +82,36 @@ Response = TypeVar("Response")
 def open_channel(target: str, tls: TlsFiles) -> grpc.Channel:
     """A channel to the coordinator at "host:port". It always uses mutual TLS, also through a proxy."""
     return grpc.secure_channel(target, tls.channel_credentials(), options=CHANNEL_OPTIONS)
+
+
+def answering(addresses: Sequence[str], timeout_s: float = 2.0) -> str:
+    """The first of these addresses that takes a connection, else the first: where to dial a node that may have moved.
+
+    Whether it is that node is shown by its certificate.
+    """
+    for address in addresses if len(addresses) > 1 else ():
+        with suppress(OSError), socket.create_connection(split_target(address), timeout_s):
+            return address
+    return addresses[0]
+
+
+class _Member(Protocol):
+    """What a member's configuration says of where its coordinator is."""
+
+    @property
+    def coordinator(self) -> str: ...
+    @property
+    def state_directory(self) -> Path: ...
+    @property
+    def federation_key(self) -> Path: ...
+
+
+def coordinator_of(member: _Member) -> str:
+    """Where a member dials its coordinator now: where it moved to, by the roster that the member has, or as configured.
+
+    Raises ConfigurationError if the stored roster cannot be read.
+    """
+    return answering(coordinator_addresses(member.coordinator, member.state_directory, member.federation_key))
 
 
 class Caller:

@@ -204,7 +204,7 @@ def gather(sources: Sources, now_unix_s: float, version: str) -> Report:
 
     Raises ConfigurationError if a file is of another sort or of another model, and what reading each of them raises.
     """
-    model, releases, without = _loaded(sources)
+    model, releases, without = loaded(sources)
     if model is None and (sources.evaluation or sources.test or sources.options):
         raise ConfigurationError("--evaluation, --test and --option are about a model: give the model's file")
     statement = releases[0].statement if model is None else model.statement
@@ -242,7 +242,7 @@ def gather(sources: Sources, now_unix_s: float, version: str) -> Report:
     )
 
 
-def _loaded(sources: Sources) -> tuple[Model | None, tuple[Release, ...], str]:
+def loaded(sources: Sources) -> tuple[Model | None, tuple[Release, ...], str]:
     """The model, if the subject is one; the releases; and why a model's releases are not here."""
     subject = sources.subject
     if subject.is_dir():

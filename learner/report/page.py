@@ -136,6 +136,7 @@ def document(report: Report) -> Document:
         "most_predicates": MOST_PREDICATES,
         "versions": _versions(report),
         "commands": _commands(report),
+        "to_sign": sentences.sign_off(report),
     }
     title = f"Report on the {'model' if is_model else 'release'} {report.subject_file}"
     return Document("learner.report", "learner_report.html", title, values)

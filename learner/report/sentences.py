@@ -130,6 +130,18 @@ def not_protected(report: Report) -> list[Sentence]:
     ]
 
 
+def sign_off(report: Report) -> tuple[str, ...]:
+    """What people sign for."""
+    what = "model" if report.model is not None else "release"
+    return (
+        "Purpose and justification stated by",
+        f"Use of the {what} approved by",
+        "Residual risk accepted by",
+        "Advice of the data protection officer given by",
+        "Kept under review by",
+    )
+
+
 def spread(shapes: Shapes) -> str:
     """What shapes are centred and ranked under."""
     return f"{_STATED if shapes.is_stated else _UNIFORM} {_OTHERS}"

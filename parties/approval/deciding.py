@@ -12,6 +12,7 @@ from typing import Any
 from dpcore.errors import ConfigurationError
 from parties.approval.decisions import Decided, Decision, DecisionError, Decisions, Person, Verdict
 from parties.approval.gate import AttemptCosts, cost_without_approval, reasons
+from parties.approval.standing import Standing
 from parties.config import PartyConfig
 from parties.history.history import Shown, What
 from parties.history.reading import HistoryReader
@@ -19,6 +20,7 @@ from parties.ledger.charges import Charge
 from parties.ledger.limits import Event, check_admits, merged
 from parties.members import known_roster
 from parties.policy import Policy, check_query
+from radobase.presentation.words import who_opens_a_part
 from wire.envelopes import Envelope
 from wire.errors import WireError
 from wire.query import OpenedQuery, check_time, open_query
@@ -52,6 +54,12 @@ class Pending:
     def words(self) -> str:
         """What is asked, in one line."""
         return self.shown.words or self.shown.contents
+
+    @property
+    def training(self) -> str:
+        """The training that it is a round of, in words; empty without one."""
+        query = self.shown.query
+        return "" if query is None or query.training is None else query.training.words
 
     @property
     def signed(self) -> tuple[SignedPart, ...]:
@@ -164,10 +172,7 @@ class Explanation:
     @property
     def opened_words(self) -> str:
         """Who can open what leaves (docs/threat-model-details.md, P2)."""
-        return (
-            "the learner opens only the sum over all parties that answer together; this party's part alone could be "
-            f"known only if more than {self.colluders} of the parties that it accepts told the learner theirs"
-        )
+        return who_opens_a_part(self.colluders)
 
     def lines(self) -> list[str]:
         """For people, one fact a line: a summary, then everything that was signed."""
@@ -229,11 +234,23 @@ def explain(config: PartyConfig, reader: HistoryReader, prefix: str, now_unix_s:
     charge, recorded = shown.charge, reader.ledger.attempts_of(shown.query_id)
     before = reader.ledger.merged_events(now_unix_s)
     decisions = Decisions(reader.database)
-    unapproved = cost_without_approval(decisions, reader.ledger.charges_of, shown.query_id, shown.learner, policy)
+    approvals = reader.ledger.approvals
+    unapproved = cost_without_approval(
+        decisions,
+        reader.ledger.charges_of,
+        shown.query_id,
+        shown.learner,
+        policy,
+        lambda query_ids: set(approvals.used_by(query_ids)),
+    )
+    standing = Standing(approvals, reader.database)
+    attempt = max(recorded, default=0) + 1
+    use, outside = standing.covering(opened, attempt, charge or Charge(), policy, now_unix_s)
+    why = () if use is not None else tuple(reasons(policy.approval, opened.query, charge or Charge(), unapproved))
     return Explanation(
         query_id=shown.query_id,
         asked=QuerySummary.of(opened.query),
-        reasons=tuple(reasons(policy.approval, opened.query, charge or Charge(), unapproved)),
+        reasons=(*why, *outside) if why else (),
         refusal="" if recorded else _refusal(opened, roster, policy, config.name, charge, before, now_unix_s),
         decided=decisions.decided(shown.query_id, shown.learner, policy),
         rows=shown.rows,

@@ -34,6 +34,7 @@ from wire.envelopes import Envelope, SigningKey, load_public_key, sha256
 from wire.errors import ConnectionLostError, TimedOutError, WireError
 from wire.roster import Roster
 from wire.statements import LedgerHead, witnessed_head
+from wire.transport import coordinator_of
 
 # What a data officer charges for a ledger that was lost or set back, so that nothing that was spent is given back.
 #
@@ -99,6 +100,8 @@ def plan(ledger: Ledger, claims: Sequence[Claim], *, witnessed: bool) -> Plan:
 def charge_plan(ledger: Ledger, decided: Plan, now_unix_s: float) -> None:
     """Charge a plan, durably, and write the head. Ends every attempt that is not charged: it may be elsewhere.
 
+    Ends every approval of several queries, too.
+
     ledger: opened with `anchored=False`, and unchanged since the plan was made. Raises LedgerBusyError.
     """
     with ledger.database.transaction() as connection:
@@ -111,6 +114,8 @@ def charge_plan(ledger: Ledger, decided: Plan, now_unix_s: float) -> None:
                 (query_id, charge.learner, bounds_text(charge), now_unix_s, NO_BYTES, NO_BYTES, now_unix_s),
             )
             ledger.database.append(EntryKind.ACKNOWLEDGED, query_id, 1, number=decided.number + index)
+        # Revoked ones may be given in this copy, and used ones unused.
+        ledger.approvals.end_all(now_unix_s)
         connection.execute("DELETE FROM evidence")
         connection.execute("DELETE FROM identity WHERE key IN (?, ?)", (COPIED, AWAITS_HEAD))
     ledger.database.anchor()
@@ -314,7 +319,7 @@ def _find(config: PartyConfig, ledger: Ledger, *, wait_s: float, offline_allowed
 def _ask(config: PartyConfig, guard: LedgerGuard, rosters: Rosters, policy: Policy, wait_s: float) -> None:
     end = time.monotonic() + wait_s
     tls = config.tls.files
-    with CoordinatorClient(config.coordinator, tls, give_up_after_s=min(wait_s, CALL_PATIENCE_S)) as client:
+    with CoordinatorClient(coordinator_of(config), tls, give_up_after_s=min(wait_s, CALL_PATIENCE_S)) as client:
         rosters.refresh(client)
         expected = set(_accepted(policy, rosters.current, config.name))
         while True:

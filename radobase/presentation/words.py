@@ -95,6 +95,20 @@ GUARANTEE = (
     "is assumed holds, such as that each party adds its noise and that the program does what it says; no third party "
     "has audited it."
 )
+
+
+def who_opens_a_part(colluders: int) -> str:
+    """Who can open what leaves a party: the one sentence for it (docs/threat-model-details.md, P2, P3 and 4.2).
+
+    colluders: of the accepted parties, as many as the party's policy assumes.
+    """
+    return (
+        "the learner opens only the sum over all parties that answer together; this party's part alone can be opened "
+        f"only by a learner with whom more than {colluders} of the parties that it accepts work together, or who has "
+        "their signing keys"
+    )
+
+
 NO_PURPOSE = (
     "No query whose words are kept states a purpose. The learner states it elsewhere, and the sign-off has a line for "
     "it."

@@ -50,6 +50,13 @@ RegistryFile = Annotated[
     Path | None,
     typer.Option(help="Write the fields of the registry of differential privacy deployments to this new YAML file."),
 ]
+CrateFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="Write evidence to file to this new ZIP file: a Five Safes RO-Crate with a record of each output.",
+        show_default=False,
+    ),
+]
 
 
 class InterruptedCommandError(Exception):

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -10,9 +11,11 @@ import typer
 from dpcore.numbers.rationals import upper_digits
 from radobase.failure import EXIT_FAILED
 from radobase.logs import LEVELS, quiet_grpc
+from radobase.presentation.words import day
 from radobase.printing import DIGEST_DIGITS, amount, in_lines, local_time, moment
 from radofed.cli.framework import (
     ConfigOption,
+    CrateFile,
     PageFile,
     ReadOut,
     RegistryFile,
@@ -26,6 +29,7 @@ from radofed.cli.party_approval import unanswered_words
 
 if TYPE_CHECKING:
     from parties.report.gathering import Report
+    from radobase.presentation.five_safes import Evidence
 
 
 # Changes of cells that `status` and `reload` show.
@@ -318,49 +322,57 @@ class Findings(Protocol):
         ...
 
 
-def check_files(*paths: Path | None) -> None:
+def check_files(page: Path | None, registry: Path | None, crate: Path | None) -> None:
     """Raise ConfigurationError if a file exists, its directory is missing, or it is standard output."""
     from dpcore.errors import ConfigurationError
 
-    for path in paths:
+    for path in (page, registry, crate):
         if path is not None:
             if str(path) in {"-", "/dev/stdout"}:
                 # Standard output has the summary, or JSON.
                 raise ConfigurationError(f"{path}: a report is a file that only its owner may read: give its name")
             check_directory(path)
             check_new(path)
+    if crate is not None and crate.suffix != ".zip":
+        raise ConfigurationError(f"{crate}: evidence is one ZIP file: give a name that ends in .zip")
 
 
-def result_of(
-    found: Findings,
-    entry: Mapping[str, Any],
-    render: Callable[[], str],
-    summary: Sequence[str],
-    *,
-    page: Path | None,
-    registry: Path | None,
-) -> Result:
-    """The result of a command that reports, after its files were written. summary: one line for each finding."""
-    written = _write(page, render, registry, entry)
-    lines = [*summary, *(f"wrote {path}" for path in written)]
-    return Result({"report": found.to_dict(), "registry": entry, "files": written}, in_lines(lines))
+@dataclass(frozen=True)
+class Files:
+    """What a report can be written to, and what makes it. A crate has the page, too."""
+
+    page: Path | None
+    registry: Path | None
+    crate: Path | None
+    page_text: Callable[[], str]
+    evidence: "Callable[[str], Evidence]"
+    """From the page and its other parts."""
+
+    def contents(self, entry: Mapping[str, Any]) -> dict[Path, bytes]:
+        """Each file's content. All are made before one is written."""
+        made: dict[Path, bytes] = {}
+        page = "" if self.page is None and self.crate is None else self.page_text()
+        if self.page is not None:
+            made[self.page] = page.encode()
+        if self.registry is not None:
+            made[self.registry] = yaml_writer()(json_ready(entry)).encode()
+        if self.crate is not None:
+            made[self.crate] = self.evidence(page).archive(self.crate.stem)
+        return made
 
 
-def _write(page: Path | None, render: Callable[[], str], registry: Path | None, entry: Mapping[str, Any]) -> list[Path]:
-    """Write the page and the registry's entry, for those that have a path; the paths. Only their owner may read them.
+def result_of(found: Findings, entry: Mapping[str, Any], files: Files, summary: Sequence[str]) -> Result:
+    """The result of a command that reports, after its files were written. summary: one line for each finding.
 
-    render: makes the page. Both are made before the first is written.
+    Only the owner of the files may read them.
     """
     from radobase.writing import create_durably
 
-    written = {}
-    if page is not None:
-        written[page] = render()
-    if registry is not None:
-        written[registry] = yaml_writer()(json_ready(entry))
-    for path, text in written.items():
-        create_durably(path, text.encode())
-    return list(written)
+    contents = files.contents(entry)
+    for path, content in contents.items():
+        create_durably(path, content)
+    lines = [*summary, *(f"wrote {path}" for path in contents)]
+    return Result({"report": found.to_dict(), "registry": entry, "files": list(contents)}, in_lines(lines))
 
 
 def report(
@@ -372,20 +384,21 @@ def report(
     ] = None,
     page: PageFile = None,
     registry: RegistryFile = None,
+    crate: CrateFile = None,
 ) -> Result:
     """Report who asked this party in a period, what left, what it cost, what remains, and what that means.
 
-    The page is for those who sign for the data. It is one file without scripts and loads nothing from elsewhere. The
-    node may run. Changes nothing, and reads no row.
+    The page is for those who sign for the data. It is one file without scripts and loads nothing from elsewhere. A
+    crate is refused if history and ledger are damaged or differ. The node may run. Changes nothing, and reads no row.
     """
     from parties.config import PartyConfig
     from parties.report.gathering import gather
-    from parties.report.page import registry_entry
+    from parties.report.page import SIGN_OFF, registry_entry
     from radofed import __version__
 
-    check_files(page, registry)
-    now = time.time()
-    found = gather(PartyConfig.load(config), moment(since, 0.0), moment(until, now), now, __version__)
+    check_files(page, registry, crate)
+    now, loaded = time.time(), PartyConfig.load(config)
+    found = gather(loaded, moment(since, 0.0), moment(until, now), now, __version__)
     entry = registry_entry(found)
 
     def page_text() -> str:
@@ -393,7 +406,29 @@ def report(
 
         return document(found).saved()
 
-    return result_of(found, entry, page_text, _summary(found), page=page, registry=registry)
+    def evidence(text: str) -> "Evidence":
+        from parties.report.evidence import outputs
+        from radobase.presentation.five_safes import Evidence
+
+        made = outputs(loaded, found)
+        period = f"{day(found.period.since_unix_s)} to {day(found.period.until_unix_s)}"
+        return Evidence(
+            role="party",
+            member=found.party,
+            federation=found.federation,
+            title=f"Answers of {found.party}, {period}",
+            description=f"{amount(len(made), 'answer')} that left {found.party}, encrypted, each with its record.",
+            version=__version__,
+            made_at_unix_s=now,
+            outputs=made,
+            page=text,
+            report=json_ready(found.to_dict()),
+            registry=json_ready(entry),
+            sign_off=SIGN_OFF,
+            policy=json_ready(found.policy.model_dump(mode="json")),
+        )
+
+    return result_of(found, entry, Files(page, registry, crate, page_text, evidence), _summary(found))
 
 
 def _summary(found: "Report") -> list[str]:

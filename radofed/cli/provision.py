@@ -221,6 +221,23 @@ def renew(
     return Result(admitted.to_dict(), in_lines(admitted.sentences()))
 
 
+def move(
+    _output: Output,
+    operator: Operator,
+    address: Annotated[str, typer.Argument(help="HOST:PORT, as members dial it from then on.", metavar="ADDRESS")],
+    roster_days: Days = 90,
+) -> Result:
+    """Sign that the coordinator moves to another address, before it does.
+
+    Writes its new certificate, which names both addresses, and the next roster, by which members follow without a file
+    edited.
+    """
+    from radofed.joining.moving import move
+
+    moved = move(operator, address, days=roster_days)
+    return Result(moved.to_dict(), in_lines(moved.sentences()))
+
+
 def remove(
     _output: Output,
     operator: Operator,

@@ -1,6 +1,5 @@
 """Serves the pages and actions of a role's views."""
 
-import hmac
 import secrets
 import signal
 import socket
@@ -26,9 +25,12 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dpcore.errors import ConfigurationError, RadofedError
+from radobase import signed_on
 from radobase.failure import Failure
 from radobase.presentation.page import environment, stylesheet
+from radofed.console.guarding import HEADERS, READING, equal, foreign, refusal
 from radofed.console.pages import Answer, File, Goto, Shown, View, Views, Visit
+from radofed.console.sign_on import SignOnAccess
 from radofed.node_config import role_of
 from wire.roster import Role
 
@@ -51,20 +53,6 @@ IDLE_S = 8 * 3600.0
 """A session ends if it is not used for this long."""
 COOKIE = "rado-console"
 CSRF_FIELD = "csrf"
-_READING = frozenset({"GET", "HEAD"})
-
-HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-        "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
-    ),
-    "X-Content-Type-Options": "nosniff",
-    # With no-referrer a browser would send "Origin: null" with the console's own forms.
-    "Referrer-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
 
 
 class Access:
@@ -72,6 +60,7 @@ class Access:
 
     def __init__(self, port: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.hosts = frozenset({f"127.0.0.1:{port}", f"localhost:{port}"})
+        self.origins = frozenset(f"http://{host}" for host in self.hosts)
         self.root = f"/{secrets.token_urlsafe(16)}"
         self.csrf = secrets.token_urlsafe(32)
         self._token: str | None = secrets.token_urlsafe(32)
@@ -81,10 +70,14 @@ class Access:
         self._end = clock() + TOKEN_LIFE_S
         self._lock = threading.Lock()
 
+    def guard(self, app: ASGIApp) -> ASGIApp:
+        """The application, for the browser that opened the link."""
+        return Guard(app, self)
+
     def enter(self, token: str) -> str | None:
         """A new session for the token, or None if it is wrong, was used, or is too old."""
         with self._lock:
-            if self._token is None or not _equal(token, self._token) or self._clock() > self._end:
+            if self._token is None or not equal(token, self._token) or self._clock() > self._end:
                 return None
             self._token, self._session = None, secrets.token_urlsafe(32)
             self._end = self._clock() + IDLE_S
@@ -93,15 +86,11 @@ class Access:
     def knows(self, session: str, *, prolongs: bool = True) -> bool:
         """Whether this is the session, and a person used it within IDLE_S. prolongs: whether a person uses it now."""
         with self._lock:
-            if self._session is None or not _equal(session, self._session) or self._clock() > self._end:
+            if self._session is None or not equal(session, self._session) or self._clock() > self._end:
                 return False
             if prolongs:
                 self._end = self._clock() + IDLE_S
             return True
-
-
-def _equal(given: str, secret: str) -> bool:
-    return hmac.compare_digest(given.encode(), secret.encode())
 
 
 class Guard:
@@ -127,47 +116,33 @@ class Guard:
         """The answer to a request that does not reach the console's pages; None for one that does."""
         headers, path, access = connection.headers, connection.url.path, self._access
         if headers.get("host") not in access.hosts:
-            return _refusal(421, "open the console by the address that the command printed")
-        if method not in _READING and (fault := _foreign(headers, access.hosts)):
-            return _refusal(403, fault)
+            return refusal(421, "open the console by the address that the command printed")
+        if method not in READING and (fault := foreign(headers, access.origins)):
+            return refusal(403, fault)
         # Without the path's secret part the answer says nothing about the console.
-        if not _equal(path[: len(access.root) + 1], f"{access.root}/"):
-            return _refusal(404, "open the console by the link that the command printed")
+        if not equal(path[: len(access.root) + 1], f"{access.root}/"):
+            return refusal(404, "open the console by the link that the command printed")
         if path == f"{access.root}/enter" and method == "GET":
             return self._entered(connection)
         # A page that is open fetches parts of itself by htmx, also when no person is there.
         if not access.knows(_session(headers), prolongs="hx-request" not in headers):
-            return _refusal(403, "no session: start `rado console` again and open its new link")
+            return refusal(403, "no session: start `rado console` again and open its new link")
         return None
 
     def _entered(self, connection: HTTPConnection) -> Response:
         session = self._access.enter(connection.query_params.get("token", ""))
         if session is None:
             sentence = "this link was used before, is wrong or is too old: start `rado console` again and open its link"
-            return _refusal(403, sentence)
+            return refusal(403, sentence)
         # The token leaves the address bar. 303: the history keeps only where it leads to.
         response = RedirectResponse(f"{self._access.root}/", status_code=303)
         response.set_cookie(COOKIE, session, path=f"{self._access.root}/", httponly=True, samesite="strict")
         return response
 
 
-def _refusal(status: int, sentence: str) -> Response:
-    return PlainTextResponse(f"{sentence}\n", status_code=status)
-
-
 def _session(headers: Headers) -> str:
     found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
     return "" if found is None else found.value
-
-
-def _foreign(headers: Headers, hosts: frozenset[str]) -> str:
-    """Why a request that changes something is not from the console's own pages; empty if it is."""
-    origin, site = headers.get("origin"), headers.get("sec-fetch-site")
-    if origin is None or origin not in {f"http://{host}" for host in hosts}:
-        return "a form must be sent from the console's own pages"
-    if site not in {None, "same-origin"}:
-        return "a form of another site is not accepted"
-    return ""
 
 
 MOST_FORM_BYTES = 64 << 10
@@ -178,7 +153,7 @@ _HTMX = "htmx-2.0.11.min.js"
 class Console:
     """One role's views, as an application of ASGI behind its guard."""
 
-    def __init__(self, views: Views, access: Access) -> None:
+    def __init__(self, views: Views, access: Access | SignOnAccess) -> None:
         self._views, self._access = views, access
         self._static: Mapping[str, tuple[bytes, str]] = {
             "style.css": (stylesheet().encode(), "text/css"),
@@ -204,7 +179,7 @@ class Console:
         }
         pages = Starlette(routes=[Mount(self._access.root, routes=routes)], exception_handlers=handlers)
         # Outside of everything, so that answers to errors have the guard's headers, too.
-        return Guard(pages, self._access)
+        return self._access.guard(pages)
 
     async def _page(self, path: str, show: View, request: Request) -> Response:
         visit = Visit(request.path_params, dict(request.query_params))
@@ -233,6 +208,7 @@ class Console:
             "root": self._access.root,
             "csrf_field": CSRF_FIELD,
             "csrf": self._access.csrf,
+            "signed_on": signed_on.present.get(),
             "views": self._views,
             "path": path,
             "saved_at": shown.saved_at,
@@ -293,8 +269,10 @@ def settings(application: ASGIApp) -> uvicorn.Config:
     )
 
 
-def serve(views: Views, port: int, announce: Callable[[str], None]) -> None:
+def serve(views: Views, port: int, announce: Callable[[str], None], sign_on: SignOnAccess | None = None) -> None:
     """Serve until SIGINT or SIGTERM. port: 0 takes any free port. announce: is given the link to open, once.
+
+    sign_on: what lets people in, behind a proxy; None: the link.
 
     Raises ConfigurationError if the port is taken.
     """
@@ -305,7 +283,7 @@ def serve(views: Views, port: int, announce: Callable[[str], None]) -> None:
         except OSError as error:
             raise ConfigurationError(f"port {port} of {LOOPBACK}: {error.strerror}; give another --port") from error
         listener.listen()
-        access = Access(listener.getsockname()[1])
+        access = sign_on or Access(listener.getsockname()[1])
         server = uvicorn.Server(settings(Console(views, access).application()))
         # The server ends at these signals, then raises them again: that must not end the process before it has closed.
         before = {each: signal.signal(each, lambda *_: None) for each in (signal.SIGINT, signal.SIGTERM)}

@@ -33,7 +33,7 @@ from wire.envelopes import (
 from wire.errors import Code, WireError
 from wire.identity import Certificate, TlsFiles
 from wire.roster import Member, Role, Roster, open_roster, read_roster
-from wire.transport import Caller, open_channel
+from wire.transport import Caller, coordinator_of, open_channel
 
 # A roster of a thousand members has some 200 KB.
 _FILE = FileKind(with_remedy("ask the operator for the file again"), limit_bytes=8 << 20)
@@ -393,8 +393,9 @@ def _fetched(node: NodeConfig) -> bytes:
         from coordinator.membership import Admissions  # noqa: PLC0415
 
         return Admissions(node.admissions_directory, Log(node.name)).of(node.name)
-    caller = Caller(node.coordinator, give_up_after_s=_PATIENCE_S)
-    with open_channel(node.coordinator, node.tls.files) as channel:
+    address = coordinator_of(node)
+    caller = Caller(address, give_up_after_s=_PATIENCE_S)
+    with open_channel(address, node.tls.files) as channel:
         stub: Any = member_service_pb2_grpc.MemberServiceStub(channel)
         try:
             response = caller(stub.FetchAdmission, member_service_pb2.FetchAdmissionRequest())

@@ -154,9 +154,29 @@ def admit(
         check_clock(now, old)
     for request in requests:
         _check_key(request, old, replaced=replaced)
-    address = _coordinator_address(directory, requests, coordinator)
-    certificates = [_certificate(authority, request, now) for request in requests]
+    address = _coordinator_address(directory, requests, coordinator, old)
+    certificates = [_certificate(authority, request, now, old) for request in requests]
     roster = _next_roster(authority.federation, old, requests, expiry_unix_s(now, days), int(now.timestamp()))
+    return signed_answers(directory, received, Signing(authority, key, roster, address, now), certificates)
+
+
+@dataclass(frozen=True)
+class Signing:
+    """What an operator signs a roster and admissions with."""
+
+    authority: Authority
+    key: SigningKey
+    roster: Roster
+    address: str
+    """Where members dial the coordinator."""
+    now: dt.datetime
+
+
+def signed_answers(
+    directory: Path, received: Sequence[ReceivedRequest], signing: Signing, certificates: Sequence[bytes]
+) -> Admitted:
+    """Sign the roster, and an admission for each request."""
+    key, roster, authority = signing.key, signing.roster, signing.authority
     signed = roster.sign(key)
     # First of all: a version that was sent to a member must not be signed a second time, with other members.
     file = directory / ROSTER_FILE
@@ -168,10 +188,10 @@ def admit(
             certificate=certificate,
             authority=authority.certificate_pem,
             roster=signed.to_proto(),
-            coordinator_address=address,
+            coordinator_address=signing.address,
         )
         files.append((each.request, _write(directory, each, key, admission)))
-    return Admitted(roster, file, tuple(files), spoken(key.public_bytes), authority.expiry_warning(now))
+    return Admitted(roster, file, tuple(files), spoken(key.public_bytes), authority.expiry_warning(signing.now))
 
 
 def _check_requests(requests: Sequence[JoinRequest], federation: str) -> None:
@@ -204,17 +224,21 @@ def _check_key(request: JoinRequest, old: Roster | None, *, replaced: bool) -> N
         )
 
 
-def _coordinator_address(directory: Path, requests: Sequence[JoinRequest], given: str) -> str:
+def _coordinator_address(directory: Path, requests: Sequence[JoinRequest], given: str, old: Roster | None) -> str:
     coordinators = [request for request in requests if request.role is Role.COORDINATOR]
     if not coordinators:
         kept = sorted((directory / REQUESTS).glob(f"*{SUFFIX}"))
         all_kept = (ReceivedRequest.load(file).request for file in kept)
         coordinators = [request for request in all_kept if request.role is Role.COORDINATOR]
-    if coordinators and given and given != coordinators[-1].address:
+    known = coordinators[-1].address if coordinators else ""
+    if old is not None:
+        known = old.dialled(known) or old.coordinator_address
+    if known and given and given != known:
         raise ConfigurationError(
-            f"--coordinator {given}, but the coordinator's request says {coordinators[-1].address}: leave it out"
+            f"--coordinator {given}, but members dial {known}: leave it out; if the coordinator moves there, use `rado "
+            "provision move`"
         )
-    address = given or (coordinators[-1].address if coordinators else "")
+    address = given or known
     if not address:
         raise ConfigurationError(
             "no coordinator is known here: give its request first, or --coordinator HOST:PORT as members dial it"
@@ -222,8 +246,9 @@ def _coordinator_address(directory: Path, requests: Sequence[JoinRequest], given
     return join_address(*split_address(address))
 
 
-def _certificate(authority: Authority, request: JoinRequest, now: dt.datetime) -> bytes:
-    hosts = certificate_hosts(split_address(request.address)[0]) if request.address else ()
+def _certificate(authority: Authority, request: JoinRequest, now: dt.datetime, old: Roster | None) -> bytes:
+    address = request.address if old is None else old.dialled(request.address)
+    hosts = certificate_hosts(split_address(address)[0]) if address else ()
     try:
         return authority.sign_request(request.certificate_request, request.role, request.name, now, hosts=hosts)
     except ConfigurationError as error:

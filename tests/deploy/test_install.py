@@ -34,7 +34,7 @@ SHOWN = [
 ]
 
 
-@pytest.mark.parametrize("file", ["constraints.txt", "protos/tools.txt"])
+@pytest.mark.parametrize("file", ["constraints.txt", "protos/tools.txt", "tests/crates/validator.txt"])
 def test_every_package_is_pinned_and_has_hashes(file):
     packages = install.locked((ROOT / file).read_text())
     assert packages

@@ -100,6 +100,8 @@ class Roster(google.protobuf.message.Message):
     ISSUED_AT_UNIX_S_FIELD_NUMBER: builtins.int
     MEMBERS_FIELD_NUMBER: builtins.int
     NOT_AFTER_UNIX_S_FIELD_NUMBER: builtins.int
+    COORDINATOR_ADDRESS_FIELD_NUMBER: builtins.int
+    FORMER_ADDRESSES_FIELD_NUMBER: builtins.int
     federation: builtins.str
     """The federation's name, in the form of a member's name."""
     version: builtins.int
@@ -108,9 +110,17 @@ class Roster(google.protobuf.message.Message):
     """When it was signed, Unix seconds."""
     not_after_unix_s: builtins.int
     """After this no member uses the roster, Unix seconds; 0 in rosters that were made before this field existed."""
+    coordinator_address: builtins.str
+    """Where members dial the coordinator since it moved, "host:port"; empty if it never did."""
     @property
     def members(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Member]:
         """All members; exactly one coordinator."""
+
+    @property
+    def former_addresses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Where they dialled it before its moves, each once. A member that is configured with one of them dials
+        coordinator_address. A member with any other address, such as that of a proxy, keeps it.
+        """
 
     def __init__(
         self,
@@ -120,8 +130,10 @@ class Roster(google.protobuf.message.Message):
         issued_at_unix_s: builtins.int = ...,
         members: collections.abc.Iterable[Global___Member] | None = ...,
         not_after_unix_s: builtins.int = ...,
+        coordinator_address: builtins.str = ...,
+        former_addresses: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["federation", b"federation", "issued_at_unix_s", b"issued_at_unix_s", "members", b"members", "not_after_unix_s", b"not_after_unix_s", "version", b"version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["coordinator_address", b"coordinator_address", "federation", b"federation", "former_addresses", b"former_addresses", "issued_at_unix_s", b"issued_at_unix_s", "members", b"members", "not_after_unix_s", b"not_after_unix_s", "version", b"version"]) -> None: ...
 
 Global___Roster: typing_extensions.TypeAlias = Roster
 

@@ -9,15 +9,16 @@ import typer
 from dpcore.numbers.rationals import lower_percent, upper_percent
 from radobase.options import named_options
 from radobase.printing import amount, in_lines
-from radofed.cli.framework import PageFile, RegistryFile, check_directory, check_new
-from radofed.cli.output import Output, Result
-from radofed.cli.party import check_files, result_of
+from radofed.cli.framework import CrateFile, PageFile, RegistryFile, check_directory, check_new
+from radofed.cli.output import Output, Result, json_ready
+from radofed.cli.party import Files, check_files, result_of
 
 if TYPE_CHECKING:
     from learner.report.gathering import Report
     from learner.report.measured import Measured
     from learner.report.pictures import Drawn
     from learner.shapes import Shapes
+    from radobase.presentation.five_safes import Evidence
 
 
 # Changes of cells of own rows that the summary shows.
@@ -31,6 +32,7 @@ def report(
     ],
     page: PageFile = None,
     registry: RegistryFile = None,
+    crate: CrateFile = None,
     config: Annotated[
         Path | None,
         typer.Option("--config", "-c", help="The learner's configuration: to find releases, and verify signatures."),
@@ -56,10 +58,10 @@ def report(
     """
     from learner.config import LearnerConfig
     from learner.report.gathering import Sources, gather
-    from learner.report.sentences import registry_entry
+    from learner.report.sentences import registry_entry, sign_off
     from radofed import __version__
 
-    check_files(page, registry)
+    check_files(page, registry, crate)
     sources = Sources(
         subject=subject,
         releases=tuple(release or ()),
@@ -68,7 +70,8 @@ def report(
         evaluation=evaluation,
         test=test,
     )
-    found = gather(sources, time.time(), __version__)
+    now = time.time()
+    found = gather(sources, now, __version__)
     entry = registry_entry(found)
 
     def page_text() -> str:
@@ -76,7 +79,27 @@ def report(
 
         return document(found).saved()
 
-    return result_of(found, entry, page_text, _summary(found), page=page, registry=registry)
+    def evidence(text: str) -> "Evidence":
+        from learner.report.evidence import outputs
+        from radobase.presentation.five_safes import Evidence
+
+        made, what = outputs(sources, found), "release" if found.model is None else "model"
+        return Evidence(
+            role="learner",
+            member=", ".join(found.learners),
+            federation=found.federation or "",
+            title=f"The {what} {found.subject_file}",
+            description=f"{amount(len(made), 'output')}, each with its record.",
+            version=__version__,
+            made_at_unix_s=now,
+            outputs=made,
+            page=text,
+            report=json_ready(found.to_dict()),
+            registry=json_ready(entry),
+            sign_off=sign_off(found),
+        )
+
+    return result_of(found, entry, Files(page, registry, crate, page_text, evidence), _summary(found))
 
 
 def _headline(found: "Report", measured: "Measured") -> str:

@@ -11,7 +11,7 @@ from parties.policy import Policy
 from parties.report import gathering
 from parties.report.page import assumptions, consequences, document, not_protected, policy_words
 from rado.v1 import cohort_pb2
-from radobase.presentation.words import seldom
+from radobase.presentation.words import seldom, who_opens_a_part
 from radobase.printing import printable
 from tests.html_page import Page, check_that_it_can_be_followed, check_that_it_loads_nothing
 from tests.parties.report.report_world import (
@@ -78,10 +78,8 @@ def test_the_five_answers_come_first_with_the_figures_of_the_ledger(full):
     state = full.ledger.state().scopes[0]
     assert "lea (5 queries, 4 answered)" in start
     assert f"{report.bytes_out:,} bytes of encrypted, masked sums." in start
-    # As an explanation says it, with when that is (docs/threat-model-details.md, P3).
-    assert (
-        "can be read only if it works with more of the parties that this party accepts than the policy assumes" in start
-    )
+    # The sentence of explanations too, with when that is (docs/threat-model-details.md, P3).
+    assert who_opens_a_part(1).partition("; ")[2] in start
     assert "No one reads these alone" not in words
     assert f"epsilon {state.spent_epsilon:.4g} of 3 is spent" in start
     assert f"{report.more:,} more queries like the last one" in start
@@ -246,7 +244,7 @@ def test_every_rule_of_a_policy_has_its_words():
     named = {"learners": [{"name": "lea", "signing_key": "ab" * 32, "requesters": ["al"]}]}
     named |= {"approval": {"everything": True, "names": True}}
     words = " ".join(policy_words(Policy.model_validate(named)))
-    assert "distinguished by the name that they typed" in words
+    assert "distinguished by the user of the operating system" in words
     assert "do not decide on the queries of lea." in words
     assert "no one is excluded" not in words
     assert "whole records unprotected are allowed, at most 0 attempts" in " ".join(policy_words(everything))
