@@ -68,6 +68,7 @@ from radobase.presentation.notebook import fragment
 from radobase.printing import amount
 from wire.errors import WireError, exit_code_of
 from wire.query import Query
+from wire.training import Training
 
 # Exit code of a refusal because of privacy, a policy or the cohort.
 _REFUSED = 6
@@ -157,7 +158,8 @@ def _cost_of_retry(cost: ReleaseCost, epsilon: Fraction | None) -> str:
     return f"{figure}{budget}"
 
 
-_TERMS = tuple(field.name for field in fields(Terms) if field.name not in ("schema", "delta", "feature_map"))
+_NO_TERMS = ("schema", "delta", "feature_map", "training")
+_TERMS = tuple(field.name for field in fields(Terms) if field.name not in _NO_TERMS)
 
 
 def check_terms(terms: Mapping[str, Any]) -> None:
@@ -172,7 +174,7 @@ class Federation(LearningFederation):
     """
 
     def __init__(self, source: AnswerSource, schema: Schema, **terms: Any) -> None:
-        check_terms(terms)
+        check_terms({name: value for name, value in terms.items() if not isinstance(value, Training)})
         self.source, self.schema, self._terms = source, schema, terms
         self.answers: list[Answer] = []
         self._known: list[Answer] = []
@@ -242,6 +244,12 @@ class Federation(LearningFederation):
             raise ConfigurationError("a simulated federation keeps no journal: leave journal out")
         found = Federation(made(journal), self.schema, **self._terms)
         found._known, found._budgets = self._known, self._budgets
+        return found
+
+    def announcing(self, training: Training) -> "Federation":
+        """The same federation, whose queries name this training, so that people at a party may decide once."""
+        found = Federation(self.source, self.schema, **{**self._terms, "training": training})
+        found.answers, found._known, found._budgets = self.answers, self._known, self._budgets
         return found
 
     def over(self, source: AnswerSource) -> "Federation":

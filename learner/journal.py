@@ -29,6 +29,8 @@ from radobase.printing import listed
 from radobase.reading import FileKind, parse_json, read_text, with_remedy
 from radobase.writing import write_durably
 from wire.errors import Code, WireError
+from wire.query import Query
+from wire.training import Training
 
 FORMAT = "radofed-journal"
 FORMAT_VERSION = 1
@@ -153,6 +155,17 @@ class SessionSource:
             if sentence not in self._warned:
                 self._warned.add(sentence)
                 self._note(sentence)
+
+    @property
+    def training(self) -> Training | None:
+        """What the queries of the journal's last round announced; None without a round, or an announcement.
+
+        A party's people may have decided on it, so whoever continues the training announces the same.
+        """
+        if not self._rounds:
+            return None
+        payload = self._session.payload_of(bytes.fromhex(self._rounds[-1]["query_id"]))
+        return None if payload is None else Query.from_bytes(payload).training
 
     @property
     def earlier(self) -> list[Release]:

@@ -32,6 +32,7 @@ from wire.query_kinds import AnyKind, has_class_products, has_class_weights
 from wire.request_fields import FEWEST_NEIGHBOURS, LARGEST_COMPLETE, AskedTerms, mask_neighbours
 from wire.roster import Member, Roster
 from wire.study import Study
+from wire.training import Training
 
 PERSON_WORDS = (
     "Parties count persons, and a person's rows count together as much as one record: an answer is an average over "
@@ -115,6 +116,8 @@ class Plan:
         costs = [*self._privacy_words(), *noise, times, *self._quorum_words(), *self._retry_words()]
         stated = _statements(query.purpose, query.study)
         chosen = [self.chosen] if self.chosen else []
+        if query.training is not None:
+            chosen += [f"It is one query of a {query.training.words}. People at a party may decide on all of it once."]
         return [what, *chosen, *stated, *part, size, cohort, *others, *costs, *warnings]
 
     def _repr_html_(self) -> str:
@@ -232,6 +235,8 @@ def plan_query(
     features += [Feature.PERSONS] * (kind.persons is not None)
     features += [Feature.STUDY] * (study is not None)
     features += [Feature.CLASS_WEIGHTS] * has_class_weights(kind)
+    training = None if question else _announced(request.training, created, understood)
+    features += [Feature.TRAINING] * (training is not None)
     if request.epoch is not None and not kind.takes_parts:
         # What they state is about all rows, and this kind's cost depends on how many there are.
         stated = ()
@@ -267,6 +272,7 @@ def plan_query(
         persons=kind.persons,
         noise_of_cohort=kind.cohorts is not None,
         mask_neighbours=neighbours,
+        training=training,
         study=study,
     )
     _check_size(query)
@@ -274,6 +280,16 @@ def plan_query(
     cost = _cost(query, stated, complete)
     plan = Plan(query, key.public_key, colluders, complete, cost, opening, chosen)
     return replace(plan, masks_note=masks_note, noise_note=noise_note)
+
+
+def _announced(training: Training | None, created_unix_s: int, understood: AbstractSet[str]) -> Training | None:
+    """What a query says of the training that it is a round of; a question says nothing, as it needs no decision.
+
+    Without it people are asked at each round: where a node does not know the feature, and once the training is over.
+    """
+    if training is None or Feature.TRAINING.value not in understood:
+        return None
+    return training if training.begins_unix_s <= created_unix_s <= training.ends_unix_s else None
 
 
 def _following(

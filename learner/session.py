@@ -394,6 +394,10 @@ class Session:
         """The parties that a query asks; None if this state directory lacks it."""
         return self._query(query_id).binding.parties if self._state.has(query_id) else None
 
+    def payload_of(self, query_id: bytes) -> bytes | None:
+        """What was signed of a query; None if this state directory lacks it."""
+        return self._state.find(query_id).query.payload if self._state.has(query_id) else None
+
     def not_asked(self, query_id: bytes) -> tuple[str, ...]:
         """The parties of the query's roster that it does not ask; none if this state directory lacks the query."""
         return self._state.find(query_id).not_asked if self._state.has(query_id) else ()

@@ -5,8 +5,10 @@ Training on a release is post-processing and costs no privacy.
 
 import hashlib
 import math
+import os
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -28,8 +30,10 @@ from learner.requests import check_unweighted
 from learner.uncertainty import MOST_COORDINATES
 from learner.warm_start import epochs_of, load_start, started
 from radobase.options import estimator_options, training_part
+from wire.envelopes import KEY_BYTES
 from wire.query import Query
-from wire.request_fields import AskedTerms, TrainOptions
+from wire.request_fields import AskedTerms, QueryTerms, TrainOptions
+from wire.training import LONGEST_OPTIONS, MOST_QUERIES, Training
 
 if TYPE_CHECKING:
     from learner.federation import Answer, BudgetedOracle, Federation
@@ -307,8 +311,50 @@ class AskedTraining:
 
         federation: with these terms.
         """
+        federation = federation.announcing(self._announced(federation))
         oracle = federation.within(self.epsilon, self.delta, self.adaptive)
         # Estimators compute with matrices so small that the threads of BLAS, which spin, take far longer than one.
         with one_blas_thread():
             self.estimator.fit_queries(oracle, **({} if self.start is None else {"start": self.start.theta}))
         return Trained(model_of_answers(self.estimator, oracle, self.name, self.start), self.estimator, oracle)
+
+    def _announced(self, federation: "Federation") -> Training:
+        """The terms that every query of this training states; those of an earlier run that is continued."""
+        terms, rounds, now = federation.terms, int(getattr(self.estimator, "rounds", 0) or 0), int(time.time())
+        attempts = int(terms.get("attempts", QueryTerms.attempts))
+        phases = ("answer_within_s", "prepare_within_s", "upload_within_s")
+        each_s = sum(int(terms.get(name, getattr(QueryTerms, name))) for name in phases)
+        lasts_s = min(max(_SHORTEST_TRAINING_S, each_s * max(rounds, 1)), _LONGEST_TRAINING_S)
+        found = Training(
+            name=os.urandom(KEY_BYTES),
+            estimator=self.name,
+            options=_options_words(self.estimator),
+            schema_digest=self.schema.unweighted.digest,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            queries=min(rounds, MOST_QUERIES),
+            max_attempts=attempts,
+            begins_unix_s=now,
+            ends_unix_s=now + lasts_s,
+        )
+        earlier: Training | None = getattr(federation.source, "training", None)
+        if earlier is None or earlier.ends_unix_s <= now:
+            return found
+        continued = replace(
+            found, name=earlier.name, begins_unix_s=earlier.begins_unix_s, ends_unix_s=earlier.ends_unix_s
+        )
+        return earlier if continued == earlier else found
+
+
+_DAY_S = 24 * 3600
+_SHORTEST_TRAINING_S, _LONGEST_TRAINING_S = 7 * _DAY_S, 90 * _DAY_S
+"""How long a training may take, by what it announces."""
+
+
+def _options_words(estimator: Any) -> str:
+    """The options of an estimator that are not the usual ones."""
+    usual = type(estimator)().get_params(deep=False)
+    given = {name: value for name, value in estimator.get_params(deep=False).items() if value != usual.get(name)}
+    words = ", ".join(f"{name}={value}" for name, value in sorted(given.items()))
+    printable = "".join(letter for letter in words if letter.isprintable())
+    return printable if len(printable) <= LONGEST_OPTIONS else f"{printable[: LONGEST_OPTIONS - 4]} ..."

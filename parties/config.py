@@ -14,10 +14,12 @@ from pydantic import (
     model_validator,
 )
 
+from parties.approval.notifying import NotifySettings
 from radobase.cluster_jobs import ClusterSettings
 from radobase.configuration import ConfigPath, Configuration, split_target
 from radobase.metrics import WatchSettings
 from radobase.tables.database_source import DatabaseSource, is_address
+from radobase.tables.parquet_table import FileList, is_pattern
 from wire.identity import TlsConfiguration
 from wire.roster import NAME
 
@@ -45,9 +47,24 @@ class PartyCluster(ClusterSettings):
     from_rows: int = Field(default=10_000_000, ge=1)
     """Tables of at least this many rows are summed on the cluster."""
     reads_table: bool = False
-    """Whether workers read the table themselves, each some row groups of its Parquet files, and this machine keeps no
-    columns of it: for tables that are larger than a machine. Every worker must find the files under the same path. All
-    sums are then computed on the cluster, whatever `from_rows` is."""
+    """Whether workers read the table themselves, each some row groups of its Parquet files or some ranges of the
+    `key_column` of a database, and this machine keeps no columns of it: for tables that are larger than a machine.
+
+    Every worker must find the files under the same path, or the database at the same address. All sums are then
+    computed on the cluster, whatever `from_rows` is."""
+    worker_memory_bytes: int | None = Field(default=None, ge=0)
+    """With `reads_table`: memory in which each worker keeps records that it has read, in bytes, 4 a coordinate and row.
+    Default: half its machine's (or container's), divided by the workers there."""
+    worker_disk: Path | None = None
+    """With `reads_table`: directory on the workers' machines in which they keep records that their memory has no room
+    for, in files without a name. Default: they read those parts again for each sum."""
+
+    @field_validator("worker_disk")
+    @classmethod
+    def _is_whole(cls, directory: Path | None) -> Path | None:
+        if directory is not None and not directory.is_absolute():
+            raise ValueError("write the whole path: it is one of the workers' machines")
+        return directory
 
 
 class PartyConfig(Configuration):
@@ -78,16 +95,22 @@ class PartyConfig(Configuration):
     """The policy file. The node reads it at start, on `rado party reload` and on SIGHUP."""
     schema_file: ConfigPath = Field(alias="schema")
     """The schema that all parties share, TOML."""
-    data: Annotated[ConfigPath | None, BeforeValidator(_not_an_address)] = None
-    """The table: `.csv` or `.tsv` (also with `.gz`), `.parquet` or `.pq`, or a directory of Parquet files. The node
-    reads it once, at start. Replace it whole (write a new file in the same directory, then rename): a file that changes
-    while it is read is refused. Give either `data` or `source`."""
+    data: Annotated[ConfigPath | tuple[ConfigPath, ...] | None, BeforeValidator(_not_an_address)] = None
+    """The table: `.csv` or `.tsv` (also with `.gz`), `.parquet` or `.pq`; or several Parquet files: a directory, a path
+    with wildcards (`"table/part-*.parquet"`), or a list, in whose order they are read.
+
+    The node reads it once, at start. Replace it whole (write a new file in the same directory, then rename): a file
+    that changes while it is read is refused. Give either `data` or `source`."""
     database: str | None = Field(default=None, alias="source")
     """A database with the table: `"postgresql://user@host/database"`, `"sqlite:path"` or `"duckdb:path"`, without a
     password. The node reads it once, at start, in a read-only transaction. A PostgreSQL server on another machine must
     have a certificate that can be verified, unless the address says otherwise by `sslmode`."""
     query: str | None = Field(default=None, min_length=1)
     """With `source`: a query that gives the rows. Only the schema's columns and `id_column` are taken from it."""
+    key_column: str | None = Field(default=None, min_length=1)
+    """With `source`: a column of whole numbers, each once, in whose order the rows are read. Workers that read the
+    table themselves (`cluster.reads_table`) each read ranges of it, so it should have an index. Default: the rows are
+    read in the query's order."""
     password_file: ConfigPath | None = None
     """With a PostgreSQL `source`: file with the password, in the format of `.pgpass`, mode 0600. Default: PGPASSWORD,
     PGPASSFILE or `~/.pgpass`, as in PostgreSQL's own programs."""
@@ -125,6 +148,8 @@ class PartyConfig(Configuration):
     """A Ray cluster that sums large tables. Default: this machine sums them and does not import Ray."""
     watch: WatchSettings | None = None
     """Metrics and health. Default: none are served."""
+    notify: NotifySettings | None = None
+    """The command that tells people that a query waits for their decision. Default: none is run."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Lowest level that is logged."""
     log_file: ConfigPath | None = None
@@ -143,14 +168,26 @@ class PartyConfig(Configuration):
         if (self.data is None) == (self.database is None):
             raise ValueError("name the table either by data, a file, or by source, a database")
         if self.data is not None:
-            if self.query is not None or self.password_file is not None:
-                raise ValueError("query and password_file are for a database; leave them out, or name it by source")
+            if any(each is not None for each in (self.query, self.password_file, self.key_column)):
+                raise ValueError(
+                    "query, key_column and password_file are for a database; leave them out, or name it by source"
+                )
+            if self.data_source is None and (isinstance(self.data, tuple) or is_pattern(self.data)):
+                raise ValueError(
+                    "several files need a name in the ledger, which stays if there are others; set data_source"
+                )
+            if self.data == ():
+                raise ValueError("data is an empty list; name at least one file")
         elif self.database is not None:
             if self.query is None:
                 raise ValueError('source needs a query; add one, such as query = "SELECT * FROM patients"')
             directory = (info.context or {}).get("directory")
             self._database = DatabaseSource.of(
-                self.database, self.query, password_file=self.password_file, directory=directory
+                self.database,
+                self.query,
+                password_file=self.password_file,
+                directory=directory,
+                key=self.key_column,
             )
         return self
 
@@ -158,8 +195,10 @@ class PartyConfig(Configuration):
     def _one_place(self) -> Self:
         if self.cluster is None or not self.cluster.reads_table:
             return self
-        if self.data is None:
-            raise ValueError("cluster.reads_table needs data, Parquet files that workers find; a database has none")
+        if self.data is None and self.key_column is None:
+            raise ValueError(
+                "cluster.reads_table needs data, Parquet files that workers find, or a key_column of the source"
+            )
         if self.epoch_column is not None or self.rows_on_disk:
             raise ValueError(
                 "cluster.reads_table leaves no columns on this machine; leave out epoch_column and rows_on_disk"
@@ -167,8 +206,10 @@ class PartyConfig(Configuration):
         return self
 
     @property
-    def table(self) -> Path | DatabaseSource:
+    def table(self) -> Path | FileList | DatabaseSource:
         """What the rows are read from."""
+        if isinstance(self.data, tuple):
+            return FileList(self.data)
         found = self._database if self.data is None else self.data
         assert found is not None, "one of them is given"
         return found
@@ -193,4 +234,6 @@ def _plain(value: Any) -> Any:
     """Paths as they are from anywhere: the node may have been started in another directory."""
     if isinstance(value, dict):
         return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(part) for part in value]
     return str(value.absolute()) if isinstance(value, Path) else value

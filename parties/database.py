@@ -25,6 +25,7 @@ from parties.ledger import chain
 from parties.ledger.chain import EntryKind, Head
 from parties.ledger.charges import (
     ANCHOR_TABLES,
+    APPROVAL_TABLES,
     AWAITS_HEAD,
     CHAINED_VERSION,
     COHORT_TABLES,
@@ -59,6 +60,7 @@ _TABLES = f"""
 {ANCHOR_TABLES}
 {COHORT_TABLES}
 {ROW_EPOCH_TABLE}
+{APPROVAL_TABLES}
 CREATE TABLE identity (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE attempts (
     query_id BLOB NOT NULL,
@@ -221,6 +223,12 @@ class PartyDatabase:
         with self.transaction() as connection:
             self._awaits_head = True
             return chain.append(connection, kind, query_id, attempt, number=number)
+
+    def append_approval(self, kind: EntryKind, approval_id: bytes) -> Head:
+        """Add an entry for an approval as it now is, within the caller's transaction: chain.append_approval."""
+        with self.transaction() as connection:
+            self._awaits_head = True
+            return chain.append_approval(connection, kind, approval_id)
 
     def account(self) -> tuple[Head, Account]:
         """The head of the chain, and what this party writes for itself at it."""

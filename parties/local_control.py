@@ -70,6 +70,16 @@ WAITING = Metric(
     "rado_decisions_waiting", MetricKind.GAUGE,
     "Queries that wait for a person's decision at this party.", "`rado party pending`",
 )  # fmt: skip
+WAITING_AGE = Metric(
+    "rado_decisions_waiting_age_seconds", MetricKind.GAUGE,
+    "Seconds for which the query has waited that waits longest for a person's decision at this party; 0 if none waits.",
+    "`rado party pending`",
+)  # fmt: skip
+NOTIFICATIONS = Metric(
+    "rado_notifications_total", MetricKind.COUNTER,
+    "Runs of the command that tells people of queries that wait, since the start: sent, failed, and given up.", _LOG,
+    ("outcome",),
+)  # fmt: skip
 ROWS = Metric(
     "rado_rows", MetricKind.GAUGE,
     "Rows that the node holds: those that are usable, and those that the schema's policies made zero vectors.",
@@ -80,7 +90,9 @@ CHANGED_CELLS = Metric(
     "The largest share of a feature's cells that the schema's policies replaced, set to 0 or clipped.",
     "`rado party status`",
 )  # fmt: skip
-METRICS = (*SHARED, ATTEMPTS, ATTEMPTS_LOST, REMAINING, CONTACT_AGE, WAITING, ROWS, CHANGED_CELLS)
+METRICS = (
+    *SHARED, ATTEMPTS, ATTEMPTS_LOST, REMAINING, CONTACT_AGE, WAITING, WAITING_AGE, NOTIFICATIONS, ROWS, CHANGED_CELLS,
+)  # fmt: skip
 """All metrics of a party."""
 
 
@@ -130,6 +142,10 @@ class PartyWatch:
     def note_lost(self) -> None:
         """Count an attempt that was charged and lost."""
         self.counts.add(LOST)
+
+    def note_notification(self, outcome: str) -> None:
+        """Count a run of the command that tells people of queries that wait."""
+        self.counts.add(f"notifications {outcome}")
 
     def reasons(self) -> list[Reason]:
         """Why the party would not answer a query now, empty if it would. Raises what reading its state raises."""
@@ -182,6 +198,9 @@ class PartyWatch:
         yield from traffic_samples(counts)
         yield from (Sample(ATTEMPTS, counts.get(what.value), {"step": what.name.lower()}) for what in What)
         yield Sample(ATTEMPTS_LOST, counts.get(LOST))
+        if self._config.notify is not None:
+            outcomes = {name: counts.get(f"notifications {name}") for name in ("sent", "failed", "given_up")}
+            yield from (Sample(NOTIFICATIONS, count, {"outcome": name}) for name, count in outcomes.items())
         yield Sample(CONTACT_AGE, max(0.0, self._clock() - (self._contact_unix_s() or self._begun_unix_s)))
         if self.loaded is not None and not self._is_stopping():
             yield from self._room(self.loaded).samples()
@@ -189,7 +208,10 @@ class PartyWatch:
             yield Sample(ROWS, held.usable, {"state": "usable"})
             yield Sample(ROWS, held.rows - held.usable, {"state": "unusable"})
             yield Sample(CHANGED_CELLS, float(max(held.changed_shares.values(), default=0)))
-            yield Sample(WAITING, self.loaded.history.count_waiting(self._clock()))
+            now = self._clock()
+            oldest_unix_s = self.loaded.history.oldest_waiting_unix_s(now)
+            yield Sample(WAITING, self.loaded.history.count_waiting(now))
+            yield Sample(WAITING_AGE, 0.0 if oldest_unix_s is None else max(0.0, now - oldest_unix_s))
             yield from _remaining(self.loaded.ledger.state().scopes)
 
 
@@ -335,8 +357,10 @@ class DataReloads:
             return f"{type(error).__name__}; see the log of the node"
         before = self._held
         if found.digest == before.digest:
-            # The rows stay. Their load has a new name in any case: the name must not tell whether they changed.
-            found = replace(before, name=found.name)
+            # The rows stay, unless they are elsewhere: then what is known of their files is new. Their load has a new
+            # name in any case: the name must not tell whether they changed.
+            kept = found.dataset if found.dataset.records.are_elsewhere else before.dataset
+            found = replace(before, dataset=kept, name=found.name)
             self._log.info("data unchanged", digest=found.digest)
         self._take(found)
         with self._wake:

@@ -44,10 +44,12 @@ ITEM_BYTES = 4 << 20
 ITEMS_PER_WORKER = 2
 """One item that is computed and one that waits."""
 
-_ATTEMPTS = 6
-_LONGEST_PAUSE_S = 3.0
+ATTEMPTS = 6
+"""So often an item may be lost."""
+LONGEST_PAUSE_S = 3.0
+IDLE_S = 1.0
+"""How often a node that waits for its cluster looks whether the work is still wanted."""
 _END_S = 5.0
-_IDLE_S = 1.0
 _ADDRESS = re.compile(r"auto|(\[[0-9A-Fa-f:.]+\]|[^\s\[\]:/]+):[0-9]{1,5}")
 
 
@@ -87,28 +89,19 @@ class ClusterSettings(Configuration):
     """Longest wait for one answer, in seconds. The node then does the work itself."""
 
 
-class ClusterJob:
-    """A job, as a context in which the cluster is connected.
+class Driver:
+    """The process that connects to the cluster, and the connection to it."""
 
-    function(shared, payload) computes a result on a worker, which must be able to import it and the classes of shared
-    and payload by name. A result is bytes, a number, a text, an array of numbers, or a tuple of these. Entering raises
-    ClusterError if the cluster cannot be used, ConfigurationError if Ray is not installed.
-    """
-
-    def __init__(
-        self,
-        settings: ClusterSettings,
-        function: Callable[[Any, Any], Any],
-        shared: Any,
-        connecting: Callable[[], None] = lambda: None,
-    ) -> None:
-        """connecting: called each second until the cluster is connected. Its exceptions propagate."""
-        self._settings, self._function, self._shared = settings, function, shared
-        self._connecting = connecting
+    def __init__(self, settings: ClusterSettings) -> None:
+        self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
-    def __enter__(self) -> Self:
+    def _connect(self, start: tuple[Any, ...], connecting: Callable[[], None]) -> None:
+        """Start the process, tell it what it is for, and wait until it is connected to the cluster.
+
+        Raises ClusterError if the cluster cannot be used, ConfigurationError if Ray is not installed.
+        """
         require_ray()
         try:
             self._start()
@@ -116,48 +109,11 @@ class ClusterJob:
             # No memory or descriptors for another process: the node can work without the cluster.
             raise ClusterError(f"the process that connects to the cluster did not start: {error}") from error
         try:
-            self._send((self._settings, program_version(), self._function, self._shared))
-            self._receive(self._connecting)
+            self._send((self._settings, program_version(), *start))
+            self._receive(connecting)
         except BaseException:
             self._end()
             raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._end()
-
-    def results(
-        self, count: int, load: Callable[[int], Any], idle: Callable[[], None] = lambda: None
-    ) -> Iterator[tuple[int, Any]]:
-        """Yield (number, result) of each item 0 to count - 1, once each, in the order of completion.
-
-        load(number): the item's payload, of about ITEM_BYTES; called again if its machine was lost. Items are sent in
-        order. idle is called each second while no result arrives. Exceptions of both propagate and end the job. Raises
-        ClusterError if the cluster fails, an item is lost repeatedly, or no result arrives for timeout_s.
-        """
-        waiting, under_way = deque(range(count)), set[int]()
-        lost: Counter[int] = Counter()
-        while waiting or under_way:
-            while waiting and len(under_way) < ITEMS_PER_WORKER * self._settings.workers:
-                number = waiting.popleft()
-                self._send((number, load(number)))
-                under_way.add(number)
-            match self._receive(idle):
-                case (int(number), bool(is_done), value) if number in under_way:
-                    under_way.remove(number)
-                case _:
-                    raise ClusterError("the cluster returned a result that was not requested")
-            if is_done:
-                yield number, value
-                continue
-            lost[number] += 1
-            if lost[number] == _ATTEMPTS:
-                raise ClusterError(f"the cluster lost an item of work {_ATTEMPTS} times: {value}")
-            # Ray may take a moment to notice that a machine is lost, and would send the item there again.
-            time.sleep(min(_LONGEST_PAUSE_S, 0.1 * 4 ** lost[number]))
-            waiting.appendleft(number)
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
@@ -192,10 +148,15 @@ class ClusterJob:
             raise ClusterError("the process that connects to the cluster ended") from error
 
     def _receive(self, idle: Callable[[], None] = lambda: None) -> Any:
+        """The content of the next message. Raises ClusterError, and what `idle` raises, which is called each second."""
+        return self._message(idle)[1]
+
+    def _message(self, idle: Callable[[], None] = lambda: None) -> tuple[Any, Any]:
+        """The next message: its kind and its content."""
         assert self._connection is not None, "used outside its context"
         give_up_at = time.monotonic() + self._settings.timeout_s
         try:
-            while not self._connection.poll(_IDLE_S):
+            while not self._connection.poll(IDLE_S):
                 if time.monotonic() > give_up_at:
                     raise BlockingIOError
                 idle()
@@ -208,7 +169,7 @@ class ClusterJob:
             raise ClusterError("the connection to the cluster was lost") from error
         if kind == "failed":
             raise ClusterError(content)
-        return content
+        return kind, content
 
     def _end(self) -> None:
         if self._connection is not None:
@@ -221,6 +182,67 @@ class ClusterJob:
                 self._process.kill()
                 self._process.wait()
             self._process = None
+
+
+class ClusterJob(Driver):
+    """A job, as a context in which the cluster is connected.
+
+    function(shared, payload) computes a result on a worker, which must be able to import it and the classes of shared
+    and payload by name. A result is bytes, a number, a text, an array of numbers, or a tuple of these. Entering raises
+    ClusterError if the cluster cannot be used, ConfigurationError if Ray is not installed.
+    """
+
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        function: Callable[[Any, Any], Any],
+        shared: Any,
+        connecting: Callable[[], None] = lambda: None,
+    ) -> None:
+        """connecting: called each second until the cluster is connected. Its exceptions propagate."""
+        super().__init__(settings)
+        self._function, self._shared = function, shared
+        self._connecting = connecting
+
+    def __enter__(self) -> Self:
+        self._connect((self._function, self._shared), self._connecting)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def results(
+        self, count: int, load: Callable[[int], Any], idle: Callable[[], None] = lambda: None
+    ) -> Iterator[tuple[int, Any]]:
+        """Yield (number, result) of each item 0 to count - 1, once each, in the order of completion.
+
+        load(number): the item's payload, of about ITEM_BYTES; called again if its machine was lost. Items are sent in
+        order. idle is called each second while no result arrives. Exceptions of both propagate and end the job. Raises
+        ClusterError if the cluster fails, an item is lost repeatedly, or no result arrives for timeout_s.
+        """
+        waiting, under_way = deque(range(count)), set[int]()
+        lost: Counter[int] = Counter()
+        while waiting or under_way:
+            while waiting and len(under_way) < ITEMS_PER_WORKER * self._settings.workers:
+                number = waiting.popleft()
+                self._send((number, load(number)))
+                under_way.add(number)
+            match self._receive(idle):
+                case (int(number), bool(is_done), value) if number in under_way:
+                    under_way.remove(number)
+                case _:
+                    raise ClusterError("the cluster returned a result that was not requested")
+            if is_done:
+                yield number, value
+                continue
+            lost[number] += 1
+            if lost[number] == ATTEMPTS:
+                raise ClusterError(f"the cluster lost an item of work {ATTEMPTS} times: {value}")
+            # Ray may take a moment to notice that a machine is lost, and would send the item there again.
+            time.sleep(min(LONGEST_PAUSE_S, 0.1 * 4 ** lost[number]))
+            waiting.appendleft(number)
 
 
 _MEMO_WRITES = frozenset({"PUT", "BINPUT", "LONG_BINPUT"})
@@ -279,13 +301,18 @@ def run_item(version: str, function: Callable[[Any, Any], Any], shared: Any, pay
 
     Raises ClusterError if the worker's program has another version: it might compute different results.
     """
+    check_version(version)
+    with one_blas_thread():
+        return function(shared, payload)
+
+
+def check_version(version: str) -> None:
+    """Raise ClusterError if this program has another version than the node's."""
     if program_version() != version:
         raise ClusterError(
             f"a worker of the cluster has radofed {program_version()}, but this node has {version}: "
             "install the same version everywhere"
         )
-    with one_blas_thread():
-        return function(shared, payload)
 
 
 def _echo(_: None, payload: int) -> int:

@@ -134,6 +134,10 @@ spare_obfuscators = 1000              # random factors made ahead after 30 idle 
 log_level = "info"
 # log_file = "party.log"              # default: standard error
 {_TLS}{_WATCH}
+# Optional: a command that tells people that a query waits for their decision; see docs/how-to/decide.md.
+# [notify]
+# command = ["/usr/local/bin/tell-officers"]   # without a shell; reads one JSON object on standard input
+
 # Optional: the party's own Ray cluster, which sums its rows; see docs/operating.md. Every node of it can read them.
 # Without it this machine sums them.
 # [cluster]
@@ -143,6 +147,7 @@ log_level = "info"
 # from_rows = 10_000_000              # smaller tables are summed on this machine
 # timeout_s = 300                     # longest wait for an answer; then this machine continues
 # reads_table = true                  # workers read the Parquet files of `data`, for tables larger than a machine
+# worker_disk = "/var/lib/radofed"    # there they keep records that their memory has no room for
 """
 
 

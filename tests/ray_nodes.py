@@ -41,7 +41,7 @@ LOOPBACK = {
 _STARTS = 5
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 # Ray names a process after what it computes.
-_ITEM, _ACTOR = b"ray::run_item", b"ray::_Guarded"
+_ITEM, _ACTOR, _WARM = b"ray::run_item", b"ray::_Guarded", b"ray::WarmWorker.run"
 
 
 class RayNodes:
@@ -98,6 +98,10 @@ class RayNodes:
         """Wait until a process is computing an item, and kill -9 it."""
         self._say("kill")
 
+    def kill_busy_warm_worker(self) -> None:
+        """The same of a worker that stays."""
+        self._say("kill warm")
+
     def end(self) -> None:
         """End all of the cluster."""
         if not self.has_ended:
@@ -137,6 +141,12 @@ def slowly(function, shared, payload):
     """The function's result, so late that its worker can be killed before. For functools.partial."""
     time.sleep(0.5)
     return function(shared, payload)
+
+
+def slowly_with_state(function, state, shared, payload):
+    """As `slowly`, for workers that stay."""
+    time.sleep(0.5)
+    return function(state, shared, payload)
 
 
 def with_one_blas_thread(function, shared, payload):
@@ -221,6 +231,8 @@ def serve(nodes: int, processors: int) -> None:
                 cluster.remove_node(others.pop(wait_for(_ACTOR, list(others))[1]), allow_graceful=False)
             case "kill":
                 os.kill(wait_for(_ITEM, list(others))[0], signal.SIGKILL)
+            case "kill warm":
+                os.kill(wait_for(_WARM, list(others))[0], signal.SIGKILL)
             case "end":
                 break
         sys.stdout.write(f"{answer}\n")

@@ -42,6 +42,7 @@ from wire.request_fields import EPOCH_RULE, FEWEST_NEIGHBOURS, PURPOSE_RULE, is_
 from wire.roster import Member, Role, Roster, open_from, open_from_party
 from wire.statements import ciphertexts_per_chunk
 from wire.study import Study
+from wire.training import Training
 
 # Features: what a node can do, by name. Every party states those of its node, and a query names those that it uses.
 #
@@ -84,6 +85,8 @@ class Feature(StrEnum):
     """The query names the study that it is part of (wire.study)."""
     SHORT_OPENING = "short-opening"
     """The Paillier key has a subgroup that obfuscators are drawn from (dpcore.paillier.subgroup)."""
+    TRAINING = "training"
+    """The query names the training that it is a round of (wire.training)."""
 
 
 OWN_FEATURES: tuple[str, ...] = tuple(sorted(feature.value for feature in Feature))
@@ -309,6 +312,8 @@ class Query(Wire[query_pb2.Query]):
     """Whether the noise is that of the cohort that answers; otherwise every share is for the smallest one."""
     mask_neighbours: int = 0
     """With how many others each member of a cohort shares masks; 0 for all others."""
+    training: Training | None = None
+    """The training that it is a round of; None without one."""
     study: Study | None = None
     """The study that it is part of, as the learner states it; None without one."""
 
@@ -344,6 +349,8 @@ class Query(Wire[query_pb2.Query]):
             "persons who are at several parties are asked about in all epochs": (
                 self.epoch is None or self.persons is None or self.persons.parties == 1
             ),
+            "a training has its feature": (self.training is not None) == (Feature.TRAINING in self.features),
+            "it is within the terms of its training": self.training is None or self._is_within(self.training),
             "class_weights has its feature": (has_class_weights(self.kind) == (Feature.CLASS_WEIGHTS in self.features)),
             f"the query's total has at most {MAX_VALUES} values": self.length <= MAX_VALUES,
             f"a query about a number or a count names the feature {Feature.NUMBERS.value}": (
@@ -377,6 +384,14 @@ class Query(Wire[query_pb2.Query]):
             raise WireError(Code.ENCODING_OVERFLOW, str(error)) from error
         except (PlanError, SchemaError) as error:
             raise WireError(Code.QUERY_INVALID, str(error)) from error
+
+    def _is_within(self, training: Training) -> bool:
+        """Whether what a query says by itself agrees with the terms of its training."""
+        return (
+            training.schema_digest == self.schema.unweighted.digest
+            and self.max_attempts <= training.max_attempts
+            and training.begins_unix_s <= self.created_at_unix_s <= training.ends_unix_s
+        )
 
     def _followed(self) -> Cohorts | None:
         """The cohorts that its noise follows, if it does; its sizes are checked by other rules."""

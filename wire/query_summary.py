@@ -71,6 +71,8 @@ class QuerySummary:
     """What the learner says that the answer is for; empty if it says nothing."""
     epoch: str = ""
     """The epoch of the rows that it is about; empty for all rows."""
+    training: str = ""
+    """The training that it is a round of, in words; empty without one."""
     study: Study | None = None
     """The study that the learner states; None without one."""
 
@@ -97,6 +99,7 @@ class QuerySummary:
             bounds=_bounds(query.schema, read),
             purpose=query.purpose,
             epoch=query.epoch or "",
+            training="" if query.training is None else query.training.words,
             study=query.study,
         )
 
@@ -112,6 +115,7 @@ class QuerySummary:
         return [
             f"learner {self.learner} asks for {self.words}",
             purpose_line(self.purpose),
+            *([f"one of several queries, as the learner states it: a {self.training}"] if self.training else []),
             *study_lines(self.study),
             *(["predicates:", *shown, *more] if self.predicates else []),
             f"columns that the answer depends on: {', '.join(self.columns) or 'none'}",

@@ -187,6 +187,14 @@ class AskedTerms(UnitFields):
     answer_within_s: Annotated[
         int, Option("Time for parties, and for people who decide there, to answer.", unit="seconds", at_least=1)
     ] = 600
+    answer_within: Annotated[
+        str | None,
+        Option(
+            "The same with a unit, such as 45min, 8h or 3d; a query then expires at least a day later. Most policies "
+            "allow a week in total.",
+            default="as answer_within_s says",
+        ),
+    ] = None
     expires_after_s: Annotated[int, Option("Time until the query expires.", unit="seconds", at_least=1)] = 24 * 3600
     quorum_wait_s: Annotated[
         int | None,
@@ -254,6 +262,8 @@ class AskedTerms(UnitFields):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.answer_within is not None:
+            self._take_answer_within(self.answer_within)
         mask_neighbours(self.mask_neighbours)
         if self.epoch is not None and (self.persons_may_repeat or 1) > 1:
             raise ConfigurationError(
@@ -263,6 +273,27 @@ class AskedTerms(UnitFields):
             raise ConfigurationError(f"epoch {self.epoch!r}: {EPOCH_RULE}")
         if self.purpose and not is_purpose(self.purpose):
             raise ConfigurationError(f"{PURPOSE_RULE}: write it so, or leave it out")
+
+    def _take_answer_within(self, text: str) -> None:
+        """Set the times that a text with a unit stands for."""
+        if self.answer_within_s != AskedTerms.answer_within_s:
+            raise ConfigurationError("answer_within and answer_within_s say the same: give one of them")
+        answer_s = seconds_of(text, "answer_within")
+        object.__setattr__(self, "answer_within_s", answer_s)
+        object.__setattr__(self, "expires_after_s", max(self.expires_after_s, answer_s + _UNITS["d"]))
+        # A copy with another answer_within_s means that.
+        object.__setattr__(self, "answer_within", None)
+
+
+_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 24 * 3600}
+_TIME = re.compile(r"([1-9][0-9]{0,6}) ?(s|min|h|d)")
+
+
+def seconds_of(text: str, name: str) -> int:
+    """The seconds of a time with a unit. Raises ConfigurationError."""
+    if (found := _TIME.fullmatch(text.strip())) is None:
+        raise ConfigurationError(f"{name} {text!r}: give a whole number with a unit, such as 45min, 8h or 3d")
+    return int(found[1]) * _UNITS[found[2]]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -117,14 +117,14 @@ def _alternatives(annotation: Any) -> list[Any]:
 
 
 def _value(field: FieldInfo) -> str:
-    (kind,) = _alternatives(field.annotation)
+    kinds = _alternatives(field.annotation)
     bounds = [
         f"{word} {bound:,}"
         for metadata in field.metadata
         for name, word in (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below"))
         if (bound := getattr(metadata, name, None)) is not None
     ]
-    return ", ".join([_type(kind), *bounds])
+    return ", ".join([", or ".join(map(_type, kinds)), *bounds])
 
 
 def _type(kind: Any) -> str:

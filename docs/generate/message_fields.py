@@ -121,7 +121,10 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
         "encoding paillier_key delta max_rows max_parties cohort_min honest_parties created_at_unix_s "
         "not_after_unix_s answer_within_s prepare_within_s upload_within_s max_attempts features binding "
         "quorum_wait_s held_back feature_map purpose epoch noise_of_cohort persons study "
-        "mask_neighbours",
+        "mask_neighbours training",
+    },
+    "Training": {
+        "query": "name estimator options schema_digest epsilon delta queries max_attempts begins_unix_s ends_unix_s"
     },
     "Retry": {"attempt": "query_id learner attempt"},
     "Cancel": {"cancel": "query_id learner"},

@@ -8,6 +8,7 @@ from docs.generate.configuration import configuration_page
 from docs.generate.errors import error_pages
 from docs.generate.marked import with_part
 from docs.generate.metrics import metrics_page
+from docs.generate.policies import policy_pages
 from docs.generate.recipients import recipients_list
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,5 +24,6 @@ def generated_pages() -> dict[Path, str]:
         REFERENCE / "configuration.md": configuration_page(),
         REFERENCE / "metrics.md": metrics_page(),
         **error_pages(ROOT),
+        **{ROOT / "docs/policies" / f"{name}.md": text for name, text in policy_pages().items()},
         THREAT_MODEL: with_part(with_part(threats, "coalitions", coalitions_tables()), "recipients", recipients_list()),
     }

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpcore.errors import PlanError
 
@@ -17,9 +18,9 @@ class FeaturesElsewhere:
 
     dtype, ndim = np.dtype(np.int32), 2
 
-    def __init__(self, rows: int, d: int, table: Any, first: int = 0) -> None:
-        """table: what knows where the rows are."""
-        self.shape, self.table, self.first = (rows, d), table, first
+    def __init__(self, rows: int, d: int, table: Any, first: int = 0, factors: NDArray[np.int64] | None = None) -> None:
+        """table: what knows where the rows are. factors: (rows,), how often sums count each row; None for once."""
+        self.shape, self.table, self.first, self.factors = (rows, d), table, first, factors
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -30,7 +31,12 @@ class FeaturesElsewhere:
         start, stop, step = rows.indices(len(self))
         if step != 1:
             raise self._away()
-        return FeaturesElsewhere(max(0, stop - start), self.shape[1], self.table, self.first + start)
+        factors = None if self.factors is None else self.factors[rows]
+        return FeaturesElsewhere(max(0, stop - start), self.shape[1], self.table, self.first + start, factors)
+
+    def counted(self, factors: NDArray[np.int64]) -> "FeaturesElsewhere":
+        """The same, of which sums count each row so often: in one pass over the table, which others would be many."""
+        return FeaturesElsewhere(*self.shape, self.table, self.first, factors)
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise self._away()

@@ -142,9 +142,12 @@ def sums_over_persons(
 ) -> NDArray[np.int64]:
     """Sum of w_i v_i over the rows, for a sum over records of v_i. Exact: rows of equal weight are summed together.
 
-    sums: adds up rows, in any order. progress: callback (rows done, rows). Raises what `sums` raises.
+    sums: adds up rows, in any order, linearly. progress: callback (rows done, rows). Raises what `sums` raises.
     """
     weights = persons.weights(records.usable)
+    if records.are_elsewhere:
+        # Where the rows are, they are read once for all weights. What follows a sum over rows is linear.
+        return sums(records.counted(weights), progress)
     # A row that is not usable adds zero, so this is of the sum's shape.
     total, done = np.zeros_like(sums(records.between(0, 1), None)), 0
     for weight in np.unique(weights[weights > 0]):

@@ -52,6 +52,16 @@ class Records:
             view.flags.writeable = False
             object.__setattr__(self, name, view)
 
+    @classmethod
+    def known(cls, features: NDArray[np.int32]) -> "Records":
+        """Rows without a label whose features were checked when they were first read. They are not checked again."""
+        part = object.__new__(cls)
+        labels, usable = np.ones(len(features), dtype=np.int8), np.ones(len(features), dtype=np.bool_)
+        given = {"features": features, "labels": labels, "usable": usable, "feature_map": None, "coding": SIGNS}
+        for name, value in {**given, "weights": None}.items():
+            object.__setattr__(part, name, value)
+        return part
+
     def _check_shapes(self) -> None:
         labels = len(self.coding.shape(0)), self.coding.dtype
         expected: tuple[tuple[str, int, DTypeLike], ...]
@@ -130,6 +140,13 @@ class Records:
             object.__setattr__(part, name, array)
         object.__setattr__(part, "feature_map", self.feature_map)
         object.__setattr__(part, "coding", self.coding)
+        return part
+
+    def counted(self, factors: NDArray[np.int64]) -> "Records":
+        """The same rows, whose features are elsewhere; sums over them count each row so often (m,)."""
+        part = self.between(0, self.rows)
+        assert isinstance(part.features, FeaturesElsewhere), "the features are elsewhere"
+        object.__setattr__(part, "features", part.features.counted(factors))
         return part
 
     def mapped(self, feature_map: FeatureMap) -> "Records":

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from parties.ledger.approvals import Approvals, Use
 from parties.ledger.budgets import LedgerState
 from parties.ledger.charges import Charge, UnreadableEntryError
 from parties.ledger.head import SumsKey
@@ -136,6 +137,11 @@ class Attempts:
         """The charge that is reserved or charged for an attempt; None if there is none (any more)."""
         return self._ledger.cost(held.query_id, held.attempt)
 
+    @property
+    def approvals(self) -> Approvals:
+        """Those of several queries."""
+        return self._ledger.approvals
+
     def charges_of(self, learner: str, since_unix_s: float) -> list[tuple[bytes, Charge]]:
         """See `Ledger.charges_of`."""
         return self._ledger.charges_of(learner, since_unix_s)
@@ -164,6 +170,7 @@ class Attempts:
         now_unix_s: float,
         sums_key: SumsKey | None = None,
         rows: EpochRows | None = None,
+        use: Use | None = None,
     ) -> Attempt:
         """Reserve the charge, sign and store the acceptance. Returns the stored attempt if there already is one.
 
@@ -182,6 +189,7 @@ class Attempts:
                 lapses_at_unix_s=not_after_unix_s + CLOCK_SKEW_S,
                 now_unix_s=now_unix_s,
                 rows=rows,
+                use=use,
             )
             if sums_key is not None:
                 acceptance = replace(acceptance, ledger_head=self._ledger.signed_head(sums_key))
@@ -319,6 +327,10 @@ class Attempts:
                 (_S.BURNT.value, _S.ENDED.value, now_unix_s - 2 * CLOCK_SKEW_S),
             )
             if done.rowcount:
+                connection.execute(
+                    "DELETE FROM approval_uses WHERE NOT EXISTS (SELECT 1 FROM events WHERE events.query_id = "
+                    "approval_uses.query_id AND events.attempt = approval_uses.attempt)"
+                )
                 for table in ("receipts", "seen_in_cohorts", "computed_late"):
                     connection.execute(
                         f"DELETE FROM {table} WHERE NOT EXISTS (SELECT 1 FROM attempts "  # noqa: S608

@@ -22,13 +22,16 @@ from parties.answering.coordinator_calls import CoordinatorCalls, StoppedError, 
 from parties.answering.decisions import Party, SentRefusals, Withdrawals, check_signed, check_unchanged, decide
 from parties.answering.spool import Spool, SpoolLostError, Spools
 from parties.approval.decision_files import DecisionFiles
-from parties.approval.gate import Gate
+from parties.approval.gate import Gate, Pass
+from parties.approval.notifying import Notice
 from parties.database import LedgerBusyError
 from parties.history.database import HistoryBusyError, HistoryFileError
 from parties.history.history import History, What, facts_of
+from parties.ledger.approvals import NotCoveredError
 from parties.ledger.charges import Charge
 from parties.ledger.head import SumsKey
 from parties.ledger.ledger import LedgerConflictError
+from parties.ledger.row_epochs import EpochRows
 from parties.members import Rosters
 from parties.policy import Policy
 from radobase.logs import Log
@@ -66,6 +69,7 @@ class QueryLifecycle:
         on_lost: Callable[[], None] = lambda: None,
         on_conflict: Callable[[], None] = lambda: None,
         on_worked: Callable[[float], None] = lambda _: None,
+        on_waits: Callable[[Notice], None] = lambda _: None,
         decision_files: DecisionFiles | None = None,
     ) -> None:
         """clock: Unix seconds. may_answer: whether the ledger may be used (parties.answering.witnesses).
@@ -74,7 +78,8 @@ class QueryLifecycle:
         on_charged, on_lost: called after each charge, and after each charged attempt that ended without a total.
         on_conflict: called if another answer of this party was there before its first one to an attempt.
 
-        on_worked: called with the processor time, in seconds, of each decision and of each refused cohort.
+        on_worked: called with the processor time, in seconds, of each decision and of each refused cohort. on_waits:
+        with each query that begins to wait for people.
         decision_files: where other users decide; None if only this process's user does. Raises SeededRandomRefusedError
         for any source except the system's.
         """
@@ -86,7 +91,8 @@ class QueryLifecycle:
         self._on_conflict = on_conflict
         self._obfuscators = obfuscators or Obfuscators(random, spare=0)
         self._uploads = Uploads(attempts, spools, rosters, history, coordinator, log, clock, on_charged)
-        self.gate = Gate(history, attempts.charges_of, clock, decision_files, attempts.held_beside)
+        held, approvals = attempts.held_beside, attempts.approvals
+        self.gate = Gate(history, attempts.charges_of, clock, approvals, decision_files, held, on_waits)
         # The work for which the acceptance, or that the contribution is ready, was sent.
         self._delivered: dict[tuple[bytes, int], Work] = {}
         self._announced: dict[tuple[bytes, int], Work] = {}
@@ -301,25 +307,19 @@ class QueryLifecycle:
             self._attempts.check_admits(charge, self._clock(), rows)
             self._would_accept(work, opened, charge, party, roster)
             return None
-        if not self.gate.lets_through(opened, work.attempt, charge, party.policy):
+        passed = self.gate.passes(opened, work.attempt, charge, party.policy)
+        if passed is None:
             # A query that would be refused afterwards need not be decided on.
             self._attempts.check_admits(charge, self._clock(), rows)
             self._say_pending(work)
             return None
-        mask_key = X25519PrivateKey.from_private_bytes(self._random.bytes(32))
-        public = mask_key.public_key().public_bytes_raw()
-        stated = party.units(opened.query)
-        acceptance = Acceptance(opened.query_id, work.attempt, party.name, stated, public, roster.version)
-        held = self._attempts.accept(
-            acceptance,
-            lambda complete: sign(complete, party.signing_key),
-            charge,
-            mask_key=mask_key.private_bytes_raw(),
-            not_after_unix_s=opened.query.not_after_unix_s,
-            now_unix_s=self._clock(),
-            sums_key=SumsKey(party.name, party.signing_key),
-            rows=rows,
-        )
+        try:
+            held = self._reserved(work, opened, charge, party, roster, rows, passed)
+        except NotCoveredError as error:
+            # Another query used the approval up, or people revoked it, in this moment.
+            self.gate.wait(opened, work.attempt, charge, [str(error)])
+            self._say_pending(work)
+            return None
         self._accepted_with[held.query_id, held.attempt] = party
         self._obfuscators.expect(opened.public_key, opened.ciphertexts)
         self._log.info(
@@ -333,6 +333,33 @@ class QueryLifecycle:
         facts = facts_of(party.policy)
         self._note(held.query_id, held.attempt, What.ACCEPTED, rows=held.rows, data=party.data_digest, **facts)
         return held
+
+    def _reserved(
+        self,
+        work: Work,
+        opened: OpenedQuery,
+        charge: Charge,
+        party: Party,
+        roster: Roster,
+        rows: EpochRows | None,
+        passed: Pass,
+    ) -> Attempt:
+        """Reserve, and store a signed acceptance. Raises what Attempts.accept raises."""
+        mask_key = X25519PrivateKey.from_private_bytes(self._random.bytes(32))
+        public = mask_key.public_key().public_bytes_raw()
+        stated = party.units(opened.query)
+        acceptance = Acceptance(opened.query_id, work.attempt, party.name, stated, public, roster.version)
+        return self._attempts.accept(
+            acceptance,
+            lambda complete: sign(complete, party.signing_key),
+            charge,
+            mask_key=mask_key.private_bytes_raw(),
+            not_after_unix_s=opened.query.not_after_unix_s,
+            now_unix_s=self._clock(),
+            sums_key=SumsKey(party.name, party.signing_key),
+            rows=rows,
+            use=passed.use,
+        )
 
     def _would_accept(self, work: Work, opened: OpenedQuery, charge: Charge, party: Party, roster: Roster) -> None:
         """Answer a question as its query would be, without holding or reserving anything.

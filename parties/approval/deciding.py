@@ -12,6 +12,7 @@ from typing import Any
 from dpcore.errors import ConfigurationError
 from parties.approval.decisions import Decided, Decision, DecisionError, Decisions, Person, Verdict
 from parties.approval.gate import AttemptCosts, cost_without_approval, reasons
+from parties.approval.standing import Standing
 from parties.config import PartyConfig
 from parties.history.history import Shown, What
 from parties.history.reading import HistoryReader
@@ -53,6 +54,12 @@ class Pending:
     def words(self) -> str:
         """What is asked, in one line."""
         return self.shown.words or self.shown.contents
+
+    @property
+    def training(self) -> str:
+        """The training that it is a round of, in words; empty without one."""
+        query = self.shown.query
+        return "" if query is None or query.training is None else query.training.words
 
     @property
     def signed(self) -> tuple[SignedPart, ...]:
@@ -227,11 +234,23 @@ def explain(config: PartyConfig, reader: HistoryReader, prefix: str, now_unix_s:
     charge, recorded = shown.charge, reader.ledger.attempts_of(shown.query_id)
     before = reader.ledger.merged_events(now_unix_s)
     decisions = Decisions(reader.database)
-    unapproved = cost_without_approval(decisions, reader.ledger.charges_of, shown.query_id, shown.learner, policy)
+    approvals = reader.ledger.approvals
+    unapproved = cost_without_approval(
+        decisions,
+        reader.ledger.charges_of,
+        shown.query_id,
+        shown.learner,
+        policy,
+        lambda query_ids: set(approvals.used_by(query_ids)),
+    )
+    standing = Standing(approvals, reader.database)
+    attempt = max(recorded, default=0) + 1
+    use, outside = standing.covering(opened, attempt, charge or Charge(), policy, now_unix_s)
+    why = () if use is not None else tuple(reasons(policy.approval, opened.query, charge or Charge(), unapproved))
     return Explanation(
         query_id=shown.query_id,
         asked=QuerySummary.of(opened.query),
-        reasons=tuple(reasons(policy.approval, opened.query, charge or Charge(), unapproved)),
+        reasons=(*why, *outside) if why else (),
         refusal="" if recorded else _refusal(opened, roster, policy, config.name, charge, before, now_unix_s),
         decided=decisions.decided(shown.query_id, shown.learner, policy),
         rows=shown.rows,

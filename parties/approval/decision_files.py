@@ -16,7 +16,7 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,10 @@ from wire.envelopes import Envelope
 from wire.errors import WireError
 
 _FORMAT = 1
-_LONGEST_DECISION, _LONGEST_QUERY = 1 << 14, 1 << 26
+_LONGEST_DECISION, _LONGEST_QUERY = 1 << 16, 1 << 26
 _READABLE = 0o644
 _DECISION, _WAITING, _OUTCOME = "decision", "waiting", "outcome"
+_APPROVALS = "approvals.json"
 _OVERFLOW_USER = Path("/proc/sys/kernel/overflowuid")
 
 
@@ -61,6 +62,8 @@ class Left:
     decision: Decision | None
     cause: str
     """Why it does not count; empty if it may."""
+    order: Mapping[str, Any] | None = None
+    """About approvals of several queries, as written (parties.approval.giving.Order); None for a decision."""
 
 
 class DecisionFiles:
@@ -147,7 +150,24 @@ class DecisionFiles:
             if query_id not in {each.hex() for each in waiting}:
                 path.unlink(missing_ok=True)
 
+    def show_approvals(self, approvals: list[dict[str, Any]]) -> None:
+        """Show the approvals of several queries, in JSON types. Raises OSError."""
+        self._write(_APPROVALS, {**self._owner, "approvals": approvals})
+
     # The side of people.
+
+    def approvals(self) -> list[dict[str, Any]]:
+        """The approvals of several queries as the node showed them last. Raises ConfigurationError."""
+        path = self.directory / _APPROVALS
+        try:
+            found, content = self._read(path, _LONGEST_QUERY)
+            if found.st_uid != self.directory.stat().st_uid:
+                raise ValueError("it is not the node's")
+            return list(content["approvals"])
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigurationError(f"{path}: {error}; the node writes it again when an approval changes") from error
 
     def waiting(self) -> list[Waiting]:
         """The queries that the node shows, the most urgent first. Raises ConfigurationError if one is damaged."""
@@ -170,8 +190,13 @@ class DecisionFiles:
             raise ConfigurationError(f"{what} with {prefix!r}; see `rado party pending`")
         return found[0]
 
-    def leave(self, query_id: bytes, *, approves: bool, name: str, reason: str) -> float:
-        """Leave this user's decision. Returns when, for `outcome`. Raises DecisionError, OSError."""
+    def leave(
+        self, query_id: bytes, *, approves: bool, name: str, reason: str, order: Mapping[str, Any] | None = None
+    ) -> float:
+        """Leave this user's decision, or an order about approvals. Returns when, for `outcome`.
+
+        query_id: what it is about. Raises DecisionError, OSError.
+        """
         person, now = Person.present(name), time.time()
         content = {
             **self._owner,
@@ -179,6 +204,7 @@ class DecisionFiles:
             "approves": approves,
             "name": person.name,
             "reason": reason[:LONGEST_TEXT],
+            **({} if order is None else {"order": dict(order)}),
         }
         self._write(f"{_DECISION}-{query_id.hex()}-{os.getuid()}.json", content)
         return now
@@ -253,7 +279,10 @@ class DecisionFiles:
             if len(name) > LONGEST_TEXT or not name.isprintable() or len(reason) > LONGEST_TEXT:
                 raise ValueError("its name or reason is too long or cannot be shown")
             decision = Decision(Person(user_name(uid), name), approves, reason, time.time())
-            return Left(path, query_id, uid, decision, "")
+            order = content.get("order")
+            if order is not None and not isinstance(order, dict):
+                raise ValueError("its order is none")
+            return Left(path, query_id, uid, decision, "", order)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, RecursionError) as error:

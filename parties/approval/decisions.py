@@ -8,13 +8,16 @@ Who decided is a user of the operating system: of the process that decides, by i
 
 Two approvals are those of two users. The node's user and root, who may write the state directory, could change the
 record of what others decided.
+
+A user whom the policy lists may name a delegate for a time (`Delegates`). What a delegate decides counts as the
+decision of the user who named them, so the two are one person.
 """
 
 import os
 import pwd
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from dpcore.errors import RadofedError
@@ -57,6 +60,8 @@ class Person:
     """Of the operating system, which alone tells people apart."""
     name: str = ""
     """As given, or empty."""
+    acts_for: str = ""
+    """The user whose delegate this one is; empty for nobody's."""
 
     @classmethod
     def present(cls, name: str = "") -> "Person":
@@ -73,12 +78,13 @@ class Person:
 
     @property
     def names(self) -> frozenset[str]:
-        """What names this person, folded for comparison."""
-        own = (self.user, self.user.removeprefix(signed_on.PREFIX), self.name)
+        """What names this person, and whom they decide for, folded for comparison."""
+        own = (self.user, self.user.removeprefix(signed_on.PREFIX), self.name, self.acts_for)
         return frozenset(text.casefold() for text in own if text)
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.user})" if self.name else self.user
+        own = f"{self.name} ({self.user})" if self.name else self.user
+        return f"{own} for {self.acts_for}" if self.acts_for else own
 
 
 @dataclass(frozen=True)
@@ -131,19 +137,17 @@ class Decisions:
         """All decisions on a query, in their order."""
         with self._database.reading() as connection:
             rows = connection.execute(
-                "SELECT user, name, approves, reason, at_unix_s FROM decisions WHERE query_id = ? ORDER BY at_unix_s",
+                "SELECT user, name, acts_for, approves, reason, at_unix_s FROM decisions WHERE query_id = ? "
+                "ORDER BY at_unix_s",
                 (query_id,),
             ).fetchall()
-        return [Decision(Person(user, name), bool(approves), reason, at) for user, name, approves, reason, at in rows]
+        return [Decision(Person(*person), bool(approves), reason, at) for *person, approves, reason, at in rows]
 
     def decided(self, query_id: bytes, learner: str, policy: Policy) -> Decided:
         """What the decisions on a query amount to under this policy: a refusal refuses, whatever others approved."""
         decisions = self.of(query_id)
-        people = {
-            key(decision.person)
-            for decision in decisions
-            if decision.approves and not why_not(decision.person, learner, policy)
-        }
+        approving = (decision.person for decision in decisions if decision.approves)
+        people = counted(person for person in approving if not why_not(person, learner, policy))
         needed = policy.approval.approvers
         if any(not decision.approves for decision in decisions):
             verdict = Verdict.REFUSED
@@ -171,6 +175,8 @@ class Decisions:
         query does not wait, is decided, or this person may not decide on it, decided otherwise or under another name.
         """
         with self._database.transaction() as connection:
+            person = Delegates(self._database).seated(decision.person, policy, decision.at_unix_s)
+            decision = replace(decision, person=person)
             before = self.decided(query_id, learner, policy)
             own = [each for each in before.decisions if key(each.person) == key(decision.person)]
             if any(each.approves == decision.approves for each in own):
@@ -189,8 +195,9 @@ class Decisions:
             if cause := why_not(decision.person, learner, policy):
                 raise DecisionError(cause)
             connection.execute(
-                "INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
-                "approves = excluded.approves, reason = excluded.reason, at_unix_s = excluded.at_unix_s",
+                "INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET approves = "
+                "excluded.approves, reason = excluded.reason, at_unix_s = excluded.at_unix_s, acts_for = "
+                "excluded.acts_for",
                 (
                     query_id,
                     key(decision.person),
@@ -199,6 +206,7 @@ class Decisions:
                     decision.approves,
                     decision.reason[:LONGEST_TEXT],
                     decision.at_unix_s,
+                    decision.person.acts_for,
                 ),
             )
             return self.decided(query_id, learner, policy)
@@ -209,17 +217,116 @@ def key(person: Person) -> str:
     return person.user.casefold()
 
 
+def seat(person: Person) -> str:
+    """Whose decision it counts as: the user's own, or that of the user whose delegate they are."""
+    return (person.acts_for or person.user).casefold()
+
+
+def counted(people: Iterable[Person]) -> list[Person]:
+    """Of these people those whose decisions count beside one another: no person twice, and no two for one user."""
+    seats: set[str] = set()
+    users: set[str] = set()
+    found = []
+    for person in people:
+        if key(person) not in users and seat(person) not in seats:
+            found.append(person)
+            users.add(key(person))
+            seats.add(seat(person))
+    return found
+
+
 def why_not(person: Person, learner: str, policy: Policy) -> str:
     """Why a person may not decide on a learner's queries; empty if they may."""
     if policy.approval.names and not person.name:
         return "the policy asks for names: say who decides, with --name"
     users = policy.approval.users
-    if users and key(person) not in {user.casefold() for user in users}:
+    if users and seat(person) not in {user.casefold() for user in users}:
         return f"{person} is not among the users who decide by the policy: {', '.join(users)}"
     asking = {name.casefold() for name in policy.requesters(learner)}
     if person.names & asking:
         return f"{person} asks with the key of learner {learner!r}, and does not decide on its queries"
     return ""
+
+
+# Delegates: for a time, another user decides in place of one whom the policy lists.
+
+LONGEST_DELEGATION_S = 92 * 24 * 3600
+
+
+@dataclass(frozen=True)
+class Delegation:
+    """That one user decides in place of another for a time, in Unix seconds."""
+
+    user: str
+    acts_for: str
+    named_at_unix_s: float
+    until_unix_s: float
+    reason: str
+    ended_at_unix_s: float | None = None
+
+    def holds(self, now_unix_s: float) -> bool:
+        """Whether it is in force."""
+        return self.ended_at_unix_s is None and now_unix_s < self.until_unix_s
+
+
+class Delegates:
+    """The delegations at one party, in its history."""
+
+    def __init__(self, database: HistoryDatabase) -> None:
+        self._database = database
+
+    def all(self) -> list[Delegation]:
+        """Every one that was ever named, oldest first."""
+        with self._database.reading() as connection:
+            rows = connection.execute(
+                "SELECT user, acts_for, named_at_unix_s, until_unix_s, reason, ended_at_unix_s FROM delegates "
+                "ORDER BY rowid"
+            ).fetchall()
+        return [Delegation(*row) for row in rows]
+
+    def seated(self, person: Person, policy: Policy, now_unix_s: float) -> Person:
+        """The person, with the user whose delegate they are, if they are one and the policy does not list them."""
+        listed = {user.casefold() for user in policy.approval.users}
+        if not listed or key(person) in listed:
+            return replace(person, acts_for="")
+        for each in self.all():
+            named = each.user.casefold() == key(person) and each.acts_for.casefold() in listed
+            if named and each.holds(now_unix_s):
+                return replace(person, acts_for=each.acts_for)
+        return replace(person, acts_for="")
+
+    def name(self, person: Person, user: str, until_unix_s: float, reason: str, policy: Policy, now: float) -> None:
+        """Let another user decide in place of this person, durably, in place of a delegate whom they named before.
+
+        Raises DecisionError if the policy does not list the person, or lists the delegate, or the time is none.
+        """
+        listed = {each.casefold() for each in policy.approval.users}
+        if key(person) not in listed:
+            raise DecisionError(
+                f"{person} is not among the users of the policy's [approval], and only they name a delegate"
+            )
+        if user.casefold() in listed:
+            raise DecisionError(f"{user} decides already by the policy, and no one decides for two")
+        if not is_user(user):
+            raise DecisionError(f"{user!r} is no user of this machine")
+        if not now < until_unix_s <= now + LONGEST_DELEGATION_S:
+            days = LONGEST_DELEGATION_S // (24 * 3600)
+            raise DecisionError(f"a delegate is named until a moment in the future, within {days} days")
+        with self._database.transaction() as connection:
+            self.end(person, now)
+            connection.execute(
+                "INSERT INTO delegates VALUES (?, ?, ?, ?, ?, NULL)",
+                (user, person.user, now, until_unix_s, reason[:LONGEST_TEXT]),
+            )
+
+    def end(self, person: Person, now_unix_s: float) -> int:
+        """End the delegation that this person named, durably. Returns how many ended."""
+        with self._database.transaction() as connection:
+            return connection.execute(
+                "UPDATE delegates SET ended_at_unix_s = ? WHERE lower(acts_for) = ? AND ended_at_unix_s IS NULL "
+                "AND until_unix_s > ?",
+                (now_unix_s, key(person), now_unix_s),
+            ).rowcount
 
 
 # A party that is paused answers, computes, charges and sends nothing until it is resumed.

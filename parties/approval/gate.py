@@ -5,17 +5,22 @@ approval is looked up when the acceptance is made, and again before the charge, 
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from dpcore.errors import ConfigurationError
 from dpcore.numbers.rationals import upper_digits
 from dpcore.predicates.notation import described, parse
-from parties.approval.decision_files import DecisionFiles, Waiting
-from parties.approval.decisions import Decided, DecisionError, Decisions, Verdict
+from parties.approval.decision_files import DecisionFiles, Left, Waiting
+from parties.approval.decisions import Decided, Decision, DecisionError, Decisions, Delegates, Verdict
+from parties.approval.giving import Order, carry_out
+from parties.approval.notifying import Notice
+from parties.approval.standing import Standing
 from parties.history.history import History, Shown, What
 from parties.history.reading import ScopeCost, costs
+from parties.ledger.approvals import Approvals, Use
 from parties.ledger.budgets import state_of
 from parties.ledger.charges import Charge
 from parties.ledger.limits import Event, LedgerLimits, merged, more_like
@@ -32,6 +37,9 @@ from wire.query import OpenedQuery, Query
 
 ChargesOf = Callable[[str, float], Sequence[tuple[bytes, Charge]]]
 """The query and cost of each attempt of a learner that is charged or reserved, from a time on: `Ledger.charges_of`."""
+
+ApprovedOf = Callable[[Sequence[bytes]], set[bytes]]
+"""Those of some queries that were accepted under an approval of several: `Approvals.used_by`."""
 
 
 def reasons(rules: ApprovalRules, query: Query, charge: Charge, before: Fraction | float = 0) -> list[str]:
@@ -69,17 +77,29 @@ def largest_epsilon(charge: Charge) -> Fraction | float:
 
 
 def cost_without_approval(
-    decisions: Decisions, charges_of: ChargesOf, query_id: bytes, learner: str, policy: Policy
+    decisions: Decisions,
+    charges_of: ChargesOf,
+    query_id: bytes,
+    learner: str,
+    policy: Policy,
+    approved: ApprovedOf = lambda _: set(),
 ) -> Fraction | float:
     """The epsilons of a learner's charges and reservations since its last approval; infinite if one has no bound.
 
-    Without those of this query, and of queries that people approved. All releases of one noised table are one.
+    Without those of this query, and of queries that people approved, one by one or with others. All releases of one
+    noised table are one.
     """
     if policy.approval.epsilon_at_least is None:
         return Fraction(0)
     costs: dict[tuple[bytes, int], Fraction | float] = {}
-    for number, (other, charge) in enumerate(charges_of(learner, decisions.last_approval(learner, policy))):
-        if other == query_id or decisions.decided(other, learner, policy).verdict is Verdict.APPROVED:
+    since = charges_of(learner, decisions.last_approval(learner, policy))
+    with_others = approved([other for other, _ in since])
+    for number, (other, charge) in enumerate(since):
+        if (
+            other == query_id
+            or other in with_others
+            or decisions.decided(other, learner, policy).verdict is Verdict.APPROVED
+        ):
             continue
         key = (b"", number) if charge.epoch is None else (charge.epoch, -1)
         costs[key] = max(costs.get(key, Fraction(0)), largest_epsilon(charge))
@@ -198,6 +218,16 @@ Held = Callable[[bytes], tuple[Sequence[Event], int]]
 """What the ledger holds, and how many attempts of a query are among it: `Attempts.held_beside`."""
 
 
+_SHOWN_AGAIN_S = 60.0
+
+
+@dataclass(frozen=True)
+class Pass:
+    """That a query may be accepted. use: what it takes of an approval of several queries, None if it needs none."""
+
+    use: Use | None = None
+
+
 class Gate:
     """The approvals of one party's node."""
 
@@ -206,21 +236,28 @@ class Gate:
         history: History,
         charges_of: ChargesOf,
         clock: Callable[[], float],
+        approvals: Approvals,
         files: DecisionFiles | None = None,
         held: Held = lambda _: ((), 0),
+        on_waits: Callable[[Notice], None] = lambda _: None,
     ) -> None:
         """charges_of: of the ledger. clock: Unix seconds. files: where other users decide, if they do.
 
-        held: what the ledger holds, for the costs that these users are shown.
+        held: what the ledger holds, for the costs that these users are shown. approvals: of several queries, in the
+        ledger's file. on_waits: called with each query that begins to wait.
         """
         self._history, self._charges_of, self._clock, self._files = history, charges_of, clock, files
-        self._held = held
+        self._held, self._on_waits = held, on_waits
         self._decisions = Decisions(history.database)
+        self._approvals = approvals
+        self._standing = Standing(approvals, history.database)
+        self._acts = 0
+        self._shown_approvals: tuple[Any, ...] = ()
         # How many decisions there were on each query that waits when it was last looked at.
         self._waiting: dict[bytes, int] = {}
 
-    def lets_through(self, opened: OpenedQuery, attempt: int, charge: Charge, policy: Policy) -> bool:
-        """Whether the party may accept now. If not, the query waits for a decision, which is noted.
+    def passes(self, opened: OpenedQuery, attempt: int, charge: Charge, policy: Policy) -> Pass | None:
+        """How the party may accept now; None if the query waits for a decision, which is noted.
 
         charge: of this attempt. Raises WireError(PERSON_REFUSED) if a person refused the query.
         """
@@ -230,30 +267,61 @@ class Gate:
             raise _refused(decided)
         if not found or decided.verdict is Verdict.APPROVED:
             self._waiting.pop(opened.query_id, None)
-            return True
-        if opened.query_id not in self._waiting:
-            self._history.happened(opened.query_id, attempt, What.WAITS, self._clock(), reasons=found)
-        self._waiting[opened.query_id] = len(decided.decisions)
-        return False
+            return Pass()
+        use, why = self._standing.covering(opened, attempt, charge, policy, self._clock())
+        if use is not None:
+            self._waiting.pop(opened.query_id, None)
+            return Pass(use)
+        self.wait(opened, attempt, charge, [*found, *why], len(decided.decisions))
+        return None
+
+    def wait(
+        self, opened: OpenedQuery, attempt: int, charge: Charge, reasons: Sequence[str], decisions: int = 0
+    ) -> None:
+        """Note that a query waits for a decision. decisions: how many there are on it."""
+        is_new = opened.query_id not in self._waiting
+        if is_new:
+            self._history.happened(opened.query_id, attempt, What.WAITS, self._clock(), reasons=list(reasons))
+        self._waiting[opened.query_id] = decisions
+        if is_new:
+            query, training = opened.query, opened.query.training
+            due = query.created_at_unix_s + query.answer_within_s
+            words = "" if training is None else training.words
+            cost = str(charge)
+            self._on_waits(
+                Notice(
+                    opened.query_id.hex(), query.learner, query.words, query.purpose, words, tuple(reasons), cost, due
+                )
+            )
 
     def check(self, opened: OpenedQuery, charge: Charge, policy: Policy) -> None:
         """Before a charge: raise WireError(PERSON_REFUSED) unless the query needs no approval or has it.
 
-        The policy may have changed since the acceptance, or a person refused.
+        The policy may have changed since the acceptance, or a person refused, or revoked.
         """
         decided = self._decisions.decided(opened.query_id, opened.query.learner, policy)
         if decided.verdict is Verdict.REFUSED:
             raise _refused(decided)
-        if decided.verdict is Verdict.UNDECIDED and self._reasons(opened, charge, policy):
+        if decided.verdict is Verdict.APPROVED or not self._reasons(opened, charge, policy):
+            return
+        if not self._standing.counts(opened.query_id, policy, self._clock()):
             raise WireError(Code.PERSON_REFUSED, "The policy asks for approval now, and too few people approved it.")
 
     def _reasons(self, opened: OpenedQuery, charge: Charge, policy: Policy) -> list[str]:
-        before = cost_without_approval(self._decisions, self._charges_of, opened.query_id, opened.query.learner, policy)
+        query_id, learner = opened.query_id, opened.query.learner
+        before = cost_without_approval(
+            self._decisions, self._charges_of, query_id, learner, policy, self._approved_by_others
+        )
         return reasons(policy.approval, opened.query, charge, before)
+
+    def _approved_by_others(self, query_ids: Sequence[bytes]) -> set[bytes]:
+        return set(self._approvals.used_by(query_ids))
 
     def has_news(self) -> bool:
         """Whether a person decided on a query that waits, since this was last asked."""
         news = False
+        if self._waiting and (acts := self._approvals.count_acts()) != self._acts:
+            news, self._acts = True, acts
         for query_id, known in list(self._waiting.items()):
             if (count := len(self._decisions.of(query_id))) != known:
                 news, self._waiting[query_id] = True, count
@@ -264,21 +332,11 @@ class Gate:
         if self._files is None:
             return
         shown = self._history.waiting(self._clock())
-        waiting = {each.query_id: each.learner for each in shown}
+        waiting = {each.query_id: each for each in shown}
         for left in self._files.left():
-            cause, learner = left.cause, waiting.get(left.query_id)
-            if left.decision is not None and learner is None:
-                cause = "this query does not wait for a decision (any more)"
-            elif left.decision is not None and learner is not None:
-                try:
-                    found = self._decisions.decide(left.query_id, learner, policy, left.decision, still_waits=True)
-                except DecisionError as error:
-                    cause = str(error)
-                else:
-                    words = f"{found.verdict.value}: {found.counted} of {found.needed} approvals"
-                    self._files.taken(left, words, counted=True)
-                    continue
-            self._files.taken(left, cause, counted=False)
+            counted, words = self._taken(left, waiting.get(left.query_id), policy)
+            self._files.taken(left, words, counted=counted)
+        self._show_approvals(policy)
         still = [each for each in shown if self._history.waits(each.query_id) and self._undecided(each, policy)]
         self._files.keep_only({each.query_id for each in still})
         for each in still:
@@ -292,6 +350,46 @@ class Gate:
                 needed = policy.approval.approvers
                 cost, costs = self._costs(each, query, policy)
                 self._files.show(Waiting(each.query_id, each.envelope, tuple(why), cost, due, needed, costs))
+
+    def _taken(self, left: Left, shown: Shown | None, policy: Policy) -> tuple[bool, str]:
+        """Whether what somebody left counts, and what came of it or why it does not."""
+        if left.decision is None:
+            return False, left.cause
+        try:
+            if left.order is not None:
+                return True, self._carried_out(left, left.decision, left.order, shown, policy)
+            if shown is None:
+                return False, "this query does not wait for a decision (any more)"
+            found = self._decisions.decide(left.query_id, shown.learner, policy, left.decision, still_waits=True)
+        except (DecisionError, ConfigurationError) as error:
+            return False, str(error)
+        return True, f"{found.verdict.value}: {found.counted} of {found.needed} approvals"
+
+    def _carried_out(
+        self, left: Left, decision: Decision, order: Mapping[str, Any], shown: Shown | None, policy: Policy
+    ) -> str:
+        done = carry_out(
+            Order.of(order),
+            left.query_id,
+            None if shown is None else shown.envelope,
+            decision.person,
+            decision.reason,
+            standing=self._standing,
+            delegates=Delegates(self._history.database),
+            policy=policy,
+        )
+        return done.words
+
+    def _show_approvals(self, policy: Policy) -> None:
+        """Show other users the approvals of several queries, if they changed."""
+        if self._files is None:
+            return
+        now = self._clock()
+        # Approvals expire, and reservations are released.
+        key = (*self._approvals.changes(), policy.digest, int(now // _SHOWN_AGAIN_S))
+        if key != self._shown_approvals:
+            self._files.show_approvals([each.to_dict(now) for each in self._standing.all(policy)])
+            self._shown_approvals = key
 
     def _costs(self, shown: Shown, query: Query, policy: Policy) -> tuple[str, tuple[str, ...]]:
         """What an attempt and all that are allowed cost: in a few words, and in lines."""

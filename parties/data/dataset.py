@@ -38,13 +38,16 @@ from dpcore.records.shared_schema import SharedSchema
 from parties.config import PartyCluster, PartyConfig
 from parties.data.disk_features import RowsOnDisk
 from parties.data.epochs import Epochs, EpochsRead, check_epoch_column
-from parties.data.rows_elsewhere import BlockDigest, TableElsewhere, read_elsewhere, sum_elsewhere
+from parties.data.part_sums import BlockDigest
+from parties.data.rows_elsewhere import RowsOnCluster, TableElsewhere, read_elsewhere, sum_elsewhere
 from radobase.cluster_jobs import ITEM_BYTES, ClusterError, ClusterJob, check_in_background
 from radobase.logs import Log
 from radobase.printing import amount
+from radobase.ray_cluster import require_ray
 from radobase.schema_files import load_shared
 from radobase.tables.recoding import Occurrences, Recode, columns_of, load_recode, recoded_words
 from radobase.tables.tables import IdentifiedRows, RowsRead, Table, TableSource, identified_blocks, open_table
+from radobase.warm_workers import WarmWorkers
 
 # Large enough that freed memory goes back to the system immediately.
 _SLAB_BYTES = 64 << 20
@@ -172,14 +175,6 @@ class LoadReport:
 
 
 @dataclass(frozen=True)
-class RowsOnCluster:
-    """Features stay with the workers of the party's cluster, which read the table themselves."""
-
-    settings: PartyCluster
-    log: Log
-
-
-@dataclass(frozen=True)
 class Dataset:
     """A party's records, ready for any query with this schema, and the report about them."""
 
@@ -228,13 +223,14 @@ def load(
     try:
         codings = [each.label.coding for each in shared.schemas]
         kept: RowsOnDisk | TableElsewhere | None
+        expected: int | None
         if isinstance(place, RowsOnCluster):
-            kept = TableElsewhere.of(table, shared, own_column, epoch_column, recode)
-            blocks = read_elsewhere(place.settings, place.log, kept, progress)
+            kept = TableElsewhere.of(table, shared, own_column, epoch_column, recode, place)
+            blocks, expected = read_elsewhere(kept, progress), kept.rows
         else:
-            kept = place
+            kept, expected = place, table.rows
             blocks = identified_blocks(table, shared, own_column, epoch_column, progress, recode)
-        joined = _Joined(first.d, table.rows, codings, is_weighted=first.weight is not None, place=kept)
+        joined = _Joined(first.d, expected, codings, is_weighted=first.weight is not None, place=kept)
         by_id: list[NDArray[np.uint64]] = []
         read = _epochs_of(table, row_key, own_column, epoch_column)
         for block in blocks:
@@ -259,10 +255,10 @@ def _epochs_of(table: Table, key: RowKey | None, id_column: str | None, epoch_co
     return EpochsRead(table, key, id_column, epoch_column) if key and id_column and epoch_column else None
 
 
-def place_of(config: PartyConfig, log: Log) -> RowsOnDisk | RowsOnCluster | None:
-    """Where the party's configuration keeps features; None for memory."""
+def place_of(config: PartyConfig, log: Log, workers: WarmWorkers | None = None) -> RowsOnDisk | RowsOnCluster | None:
+    """Where the party's configuration keeps features; None for memory. workers: those of the node; None for others."""
     if config.cluster is not None and config.cluster.reads_table:
-        return RowsOnCluster(config.cluster, log)
+        return RowsOnCluster(config.cluster, log, workers or WarmWorkers(config.cluster))
     return RowsOnDisk(config.state_directory) if config.rows_on_disk else None
 
 
@@ -554,11 +550,18 @@ class HeldData:
     """A random one for each load, also of rows that are as before: whether they are does not show in the ledger."""
 
     @classmethod
-    def load(cls, config: PartyConfig, seed: bytes, node_log: Log, progress: RowsRead | None = None) -> Self:
+    def load(
+        cls,
+        config: PartyConfig,
+        seed: bytes,
+        node_log: Log,
+        progress: RowsRead | None = None,
+        workers: WarmWorkers | None = None,
+    ) -> Self:
         """Read the schema, the recode file and the table that the configuration names. Logs counts, never a cell.
 
-        seed: the party's secret. progress: as in parties.data.dataset.load. Raises DataAwayError if the table may be
-        there later, SchemaError, DataError or ConfigurationError.
+        seed: the party's secret. progress: as in parties.data.dataset.load. workers: as in `place_of`. Raises
+        DataAwayError if the table may be there later, SchemaError, DataError or ConfigurationError.
         """
         schema = load_shared(config.schema_file)
         row_key = RowKey(seed, config.federation, config.name, config.source)
@@ -566,7 +569,7 @@ class HeldData:
             ids, epochs = config.id_column, config.epoch_column
             recode = recode_of(config, schema)
             columns: dict[str, Any] = {"id_column": ids, "epoch_column": epochs, "recode": recode}
-            place = place_of(config, node_log)
+            place = place_of(config, node_log, workers)
             dataset = load(config.table, schema, progress, row_key=row_key, place=place, **columns)
         except DataError as error:
             node_log.error("data refused", reason=str(error))
@@ -613,12 +616,16 @@ class ClusterRowSums:
 
     def __init__(self, settings: PartyCluster, log: Log) -> None:
         self._settings, self._log = settings, log
-        check_in_background(settings, log)
+        if settings.reads_table:
+            # Loading the table shows it.
+            require_ray()
+        else:
+            check_in_background(settings, log)
 
     def __call__(self, part: RowPart, records: Records, progress: Progress | None = None) -> NDArray[np.int64]:
         """See RowSums. If the cluster fails, logs it and sums on this machine. Raises DataError if a file changed."""
         if records.are_elsewhere:
-            return sum_elsewhere(self._settings, self._log, part, records, progress)
+            return sum_elsewhere(part, records, progress)
         if records.rows < self._settings.from_rows:
             return sum_on_threads(part, records, progress)
         try:

@@ -1,4 +1,4 @@
-"""A party's records on disk in place of memory: a file that has no name, mapped into memory page by page.
+"""A party's records on disk in place of memory: a file that has no name, mapped into memory page by page, or read so.
 
 The operating system reads a page when it is needed and drops it when memory is short, so a table may be larger than
 memory.
@@ -19,6 +19,61 @@ from numpy.typing import NDArray
 from dpcore.errors import DataError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class FeatureFile:
+    """The features of parts of a table, in a file of this directory that is read and written piece by piece."""
+
+    def __init__(self, directory: Path) -> None:
+        """Raises DataError if no file can be made there."""
+        self._directory, self._end = directory, 0
+        try:
+            with tempfile.TemporaryFile(dir=directory) as file:
+                self._descriptor = os.dup(file.fileno())
+        except OSError as error:
+            raise _fault(directory, error) from error
+
+    def room_for(self, rows: int, d: int) -> int:
+        """The first byte of room for rows (rows, d) int32. Raises DataError if the disk has none."""
+        first, size_bytes = self._end, rows * d * np.dtype(np.int32).itemsize
+        try:
+            # All of it now, so that writing finds its room.
+            os.posix_fallocate(self._descriptor, first, max(1, size_bytes))
+        except OSError as error:
+            raise _fault(self._directory, error) from error
+        self._end += size_bytes
+        return first
+
+    def write(self, first: int, features: NDArray[np.int32]) -> None:
+        """Write rows from this byte on. Raises DataError."""
+        left = np.ascontiguousarray(features).data.cast("B")
+        try:
+            while left:
+                written = os.pwrite(self._descriptor, left, first)
+                first, left = first + written, left[written:]
+        except OSError as error:
+            raise _fault(self._directory, error) from error
+
+    def read(self, first: int, features: NDArray[np.int32]) -> None:
+        """Fill rows from this byte on. Raises DataError."""
+        left = features.data.cast("B")
+        try:
+            while left:
+                if not (found := os.preadv(self._descriptor, [left], first)):
+                    raise OSError(errno.EIO, os.strerror(errno.EIO))
+                first, left = first + found, left[found:]
+        except OSError as error:
+            raise _fault(self._directory, error) from error
+
+    def __del__(self) -> None:
+        if hasattr(self, "_descriptor"):
+            os.close(self._descriptor)
+
+
+def _fault(directory: Path, error: OSError) -> DataError:
+    """The error about a directory that keeps rows."""
+    reason = os.strerror(error.errno or 0)
+    return DataError(f"cannot keep rows ({reason}); check the directory and its room", file=str(directory))
 
 
 class RowsOnDisk:

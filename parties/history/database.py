@@ -94,6 +94,19 @@ CREATE TABLE study_of (
 """,
 )
 
+# What was added later: a table, or a column of one, with the statement that adds it.
+_DELEGATES = """
+CREATE TABLE delegates (
+    user TEXT NOT NULL,              -- who decides in place of another
+    acts_for TEXT NOT NULL,          -- the user who named them, of the operating system
+    named_at_unix_s REAL NOT NULL,
+    until_unix_s REAL NOT NULL,
+    reason TEXT NOT NULL,
+    ended_at_unix_s REAL             -- NULL unless it was ended before
+) STRICT
+"""
+_ACTS_FOR = "ALTER TABLE decisions ADD COLUMN acts_for TEXT NOT NULL DEFAULT ''"
+
 
 class HistoryFileError(ConfigurationError):
     """A file that is not this party's history, or that is damaged."""
@@ -164,7 +177,7 @@ class HistoryDatabase:
     def _check(self, connection: sqlite3.Connection, owner: dict[str, str], *, create: bool) -> None:
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if not tables and create:
-            for statement in (*_TABLES.split(";\n"), _PURPOSES, *_STUDIES):
+            for statement in (*_TABLES.split(";\n"), _PURPOSES, *_STUDIES, _DELEGATES, _ACTS_FOR):
                 connection.execute(statement)
             connection.executemany("INSERT INTO identity VALUES (?, ?)", owner.items())
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -187,6 +200,9 @@ class HistoryDatabase:
         if "studies" not in tables:
             for statement in _STUDIES:
                 connection.execute(statement)
+        if "delegates" not in tables:
+            connection.execute(_DELEGATES)
+            connection.execute(_ACTS_FOR)
 
     def close(self) -> None:
         """Close the file. `flush` first: what is still to be written late is discarded."""

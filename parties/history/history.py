@@ -388,6 +388,15 @@ class History:
             rows = connection.execute(f"{_SHOWN} {_WAITING} ORDER BY shown_at_unix_s", (now_unix_s,)).fetchall()
         return self._shown(rows)
 
+    def oldest_waiting_unix_s(self, now_unix_s: float) -> float | None:
+        """When the oldest of those that `waiting` would return was shown; None if none waits."""
+        with self.database.reading() as connection:
+            found: tuple[float | None] = connection.execute(
+                f"SELECT min(shown_at_unix_s) FROM queries {_WAITING}",  # noqa: S608
+                (now_unix_s,),
+            ).fetchone()
+        return found[0]
+
     def count_waiting(self, now_unix_s: float) -> int:
         """How many `waiting` would return, without reading them."""
         with self.database.reading() as connection:

@@ -13,11 +13,12 @@ from typing import Any, Self
 from dpcore.accounting.filters import total_loss
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.rationals import upper_digits
-from parties.approval.decisions import Decision, Decisions
+from parties.approval.decisions import Decision, Decisions, Person
 from parties.config import PartyConfig
 from parties.database import LedgerOwner
 from parties.history.database import FILE, HistoryDatabase
 from parties.history.history import Happened, History, HistoryPage, Shown, What
+from parties.ledger.approvals import ActKind, StoredApproval
 from parties.ledger.budgets import LedgerState, ScopeState
 from parties.ledger.charges import Charge, ScopeKind
 from parties.ledger.ledger import Ledger, RecordedCharge
@@ -162,6 +163,8 @@ class QueryRead:
     attempts: tuple[AttemptRead, ...]
     refused_by: Code | None = None
     """The code of a refusal, None without one."""
+    approval: StoredApproval | None = None
+    """Of several queries, under which it was accepted; None without one."""
 
     @property
     def words(self) -> str:
@@ -212,10 +215,12 @@ class QueryRead:
             "purpose": shown.purpose or None,
             "study": None if shown.study is None else shown.study.to_dict(),
             "decision": self.decision,
+            "approval": None if self.approval is None else self.approval.approval_id.hex(),
             "people": [
                 {
                     "user": each.person.user,
                     "name": each.person.name,
+                    "acts_for": each.person.acts_for or None,
                     "approves": each.approves,
                     "reason": each.reason,
                     "at_unix_s": each.at_unix_s,
@@ -283,10 +288,19 @@ class HistoryReader:
         events = self.history.events(each.query_id for each in shown)
         with self.ledger.database.transaction():
             charges = {each.query_id: self.ledger.attempts_of(each.query_id) for each in shown}
+            used = self.ledger.approvals.used_by(each.query_id for each in shown)
+            given = {each.approval_id: each for each in self.ledger.approvals.all()} if used else {}
         now = time.time()
         with self.history.readable():
             return [
-                _query(each, events[each.query_id], charges[each.query_id], self._decisions.of(each.query_id), now)
+                _query(
+                    each,
+                    events[each.query_id],
+                    charges[each.query_id],
+                    self._decisions.of(each.query_id),
+                    now,
+                    given.get(used.get(each.query_id, b"")),
+                )
                 for each in shown
             ]
 
@@ -302,7 +316,11 @@ def _query(
     charges: Mapping[int, RecordedCharge],
     decisions: Sequence[Decision],
     now_unix_s: float,
+    approval: StoredApproval | None = None,
 ) -> QueryRead:
+    """approval: of several queries, under which it was accepted."""
+    if approval is not None:
+        decisions = [*decisions, *_decisions_in(approval)]
     numbers = sorted({event.attempt for event in events if event.attempt > 0} | set(charges))
     attempts = tuple(
         _attempt(number, [event for event in events if event.attempt == number], charges.get(number))
@@ -311,7 +329,18 @@ def _query(
     decision = _decision(shown, events, attempts, decisions, now_unix_s)
     refusal = next((event for event in events if event.what is What.REFUSED), None)
     refused_by = Code(refusal.details["code"]) if refusal is not None and decision.startswith("refused") else None
-    return QueryRead(shown, decision, decisions, attempts, refused_by)
+    if approval is not None and decision.startswith("accepted"):
+        decision = f"{decision}, under approval {approval.approval_id.hex()[:16]}"
+    return QueryRead(shown, decision, decisions, attempts, refused_by, approval)
+
+
+def _decisions_in(approval: StoredApproval) -> list[Decision]:
+    """Those of the people who gave an approval of several queries."""
+    return [
+        Decision(Person(act.user, act.name, act.acts_for), True, act.reason, act.at_unix_s)
+        for act in approval.acts
+        if act.kind is ActKind.APPROVED
+    ]
 
 
 def _decision(

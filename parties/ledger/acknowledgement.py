@@ -100,6 +100,8 @@ def plan(ledger: Ledger, claims: Sequence[Claim], *, witnessed: bool) -> Plan:
 def charge_plan(ledger: Ledger, decided: Plan, now_unix_s: float) -> None:
     """Charge a plan, durably, and write the head. Ends every attempt that is not charged: it may be elsewhere.
 
+    Ends every approval of several queries, too.
+
     ledger: opened with `anchored=False`, and unchanged since the plan was made. Raises LedgerBusyError.
     """
     with ledger.database.transaction() as connection:
@@ -112,6 +114,8 @@ def charge_plan(ledger: Ledger, decided: Plan, now_unix_s: float) -> None:
                 (query_id, charge.learner, bounds_text(charge), now_unix_s, NO_BYTES, NO_BYTES, now_unix_s),
             )
             ledger.database.append(EntryKind.ACKNOWLEDGED, query_id, 1, number=decided.number + index)
+        # Revoked ones may be given in this copy, and used ones unused.
+        ledger.approvals.end_all(now_unix_s)
         connection.execute("DELETE FROM evidence")
         connection.execute("DELETE FROM identity WHERE key IN (?, ?)", (COPIED, AWAITS_HEAD))
     ledger.database.anchor()

@@ -1,5 +1,8 @@
 r"""The ledger's chain: one entry for each reservation and each charge, each bound to all entries before it.
 
+An approval of several queries has an entry when it is given, and one when it ends before its time: a copy of the ledger
+from between both has an older head.
+
     digest_0 = SHA-256("rado.v1/ledger-genesis\0" || owner || 16 random bytes of the file)
     digest_k = SHA-256("rado.v1/ledger-entry\0" || digest_(k-1) || content of entry k)
 
@@ -31,7 +34,7 @@ NONCE_KEY = "nonce"
 CHAIN_TABLE = """
 CREATE TABLE chain (
     number INTEGER PRIMARY KEY,
-    kind TEXT NOT NULL,              -- reserved, charged or acknowledged
+    kind TEXT NOT NULL,              -- reserved, charged or acknowledged; given or ended of an approval
     query_id BLOB NOT NULL,          -- this and the rest: the event as it then was
     attempt INTEGER NOT NULL,
     learner TEXT NOT NULL,
@@ -48,17 +51,26 @@ CREATE TABLE chain (
 _CONTENT = (
     "query_id, attempt, learner, epoch, bounds, lapses_at_unix_s, cohort_digest, spool_digest, recorded_at_unix_s"
 )
+_APPROVAL_CONTENT = "approval_id, 0, '', NULL, terms, until_unix_s, NULL, NULL, changed_at_unix_s"
 _OWNER = ("federation", "party", "source")
 
 Value: TypeAlias = bytes | str | int | float | None
 
 
 class EntryKind(StrEnum):
-    """Kinds of entry. acknowledged: a charge for what a ledger that was set back no longer holds."""
+    """Kinds of entry. acknowledged: a charge for what a ledger that was set back no longer holds.
+
+    given, ended: of an approval of several queries (parties.ledger.approvals).
+    """
 
     RESERVED = "reserved"
     CHARGED = "charged"
     ACKNOWLEDGED = "acknowledged"
+    GIVEN = "given"
+    ENDED = "ended"
+
+
+_OF_APPROVALS = (EntryKind.GIVEN.value, EntryKind.ENDED.value)
 
 
 @dataclass(frozen=True)
@@ -154,6 +166,25 @@ def append(
         error = sqlite3.DatabaseError(f"the index of events lacks {_named(query_id, attempt)}")
         error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
         raise error
+    return _insert(connection, last, number, kind, content)
+
+
+def append_approval(connection: sqlite3.Connection, kind: EntryKind, approval_id: bytes) -> Head:
+    """Add an entry for an approval as it now is, within the caller's transaction. Returns the new head.
+
+    Its terms stand where an event has its bounds, and its attempt is 0, which no event has.
+    """
+    last = head(connection)
+    content = connection.execute(
+        f"SELECT {_APPROVAL_CONTENT} FROM approvals WHERE approval_id = ?",  # noqa: S608 - no outside text
+        (approval_id,),
+    ).fetchone()
+    return _insert(connection, last, last.entries + 1, kind, content)
+
+
+def _insert(
+    connection: sqlite3.Connection, last: Head, number: int, kind: EntryKind, content: tuple[Value, ...]
+) -> Head:
     digest = digest_after(last.digest, number, kind.value, content)
     marks = ", ".join("?" * (len(content) + 3))
     connection.execute(f"INSERT INTO chain VALUES ({marks})", (number, kind.value, *content, digest))  # noqa: S608
@@ -171,7 +202,7 @@ def append_all(connection: sqlite3.Connection) -> None:
 def faults(connection: sqlite3.Connection) -> list[str]:
     """What contradicts the chain, one sentence each; empty if nothing does."""
     try:
-        return [*_broken(connection), *_differing(connection)]
+        return [*_broken(connection), *_differing(connection), *_differing_approvals(connection)]
     except (sqlite3.Error, ValueError) as error:
         return [f"the chain is not readable ({error})"]
 
@@ -195,6 +226,8 @@ def _differing(connection: sqlite3.Connection) -> Iterator[str]:
     """Events without their entry, and entries of charges without their event."""
     newest: dict[bool, dict[tuple[Value, ...], list[Value]]] = {False: {}, True: {}}
     for kind, *content in connection.execute(f"SELECT kind, {_CONTENT} FROM chain ORDER BY number"):  # noqa: S608
+        if kind in _OF_APPROVALS:
+            continue
         newest[kind != EntryKind.RESERVED.value][tuple(content[:2])] = content
     charged = set()
     for state, *content in connection.execute(f"SELECT state, {_CONTENT} FROM events ORDER BY rowid"):  # noqa: S608
@@ -207,6 +240,23 @@ def _differing(connection: sqlite3.Connection) -> Iterator[str]:
     for key in newest[True]:
         if key not in charged:
             yield f"{_named(*key)}: is charged in the chain, but the ledger does not count it"
+
+
+def _differing_approvals(connection: sqlite3.Connection) -> Iterator[str]:
+    """Approvals that were given or ended otherwise than the chain says, and those that only one of both has."""
+    newest: dict[Value, tuple[str, list[Value]]] = {}
+    for kind, *content in connection.execute(
+        f"SELECT kind, {_CONTENT} FROM chain WHERE kind IN (?, ?) ORDER BY number",  # noqa: S608 - no outside text
+        _OF_APPROVALS,
+    ):
+        newest[content[0]] = (kind, content)
+    there = {}
+    for state, *content in connection.execute(f"SELECT state, {_APPROVAL_CONTENT} FROM approvals"):  # noqa: S608
+        there[content[0]] = (state, content)
+    for approval_id in {*newest, *(key for key, (state, _) in there.items() if state in _OF_APPROVALS)}:
+        if newest.get(approval_id) != there.get(approval_id):
+            found = approval_id.hex()[:16] if isinstance(approval_id, bytes) else repr(approval_id)
+            yield f"approval {found}: is otherwise than the chain says"
 
 
 def _named(query_id: Value, attempt: Value) -> str:

@@ -248,13 +248,15 @@ def _short(delta: Fraction) -> Fraction:
 # File format of charges in the ledger, and the update from earlier formats.
 
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 CHAINED_VERSION = 3
 """The first format with a chain of entries, and so with a head beside the ledger."""
 COHORTS_VERSION = 4
 """The first format that keeps more than the newest acceptance of each other party."""
 ROW_EPOCHS_VERSION = 6
 """The first format with charges about epochs of rows, and with the rows of each."""
+APPROVALS_VERSION = 7
+"""The first format with approvals of several queries."""
 AWAITS_HEAD = "awaits_head"
 """Key in `identity` of a ledger that got its chain, and may have died before its head was beside it."""
 _RATIO = re.compile(r"-?[0-9]+/[0-9]+")
@@ -344,6 +346,33 @@ CREATE TABLE row_epochs (
 ) STRICT;
 """
 
+APPROVAL_TABLES = """
+CREATE TABLE approvals (
+    approval_id BLOB PRIMARY KEY,    -- SHA-256 of its terms
+    terms TEXT NOT NULL,             -- JSON
+    until_unix_s REAL NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('proposed', 'given', 'ended')),
+    changed_at_unix_s REAL NOT NULL  -- when it came into this state
+) STRICT;
+CREATE TABLE approval_acts (
+    approval_id BLOB NOT NULL,
+    user TEXT NOT NULL,              -- of the operating system
+    name TEXT NOT NULL,              -- as given, or empty
+    acts_for TEXT NOT NULL,          -- the user whose delegate this one was, or empty
+    act TEXT NOT NULL CHECK (act IN ('approved', 'refused', 'revoked')),
+    reason TEXT NOT NULL,
+    at_unix_s REAL NOT NULL
+) STRICT;
+CREATE TABLE approval_uses (
+    query_id BLOB NOT NULL,          -- of an attempt that was reserved under an approval; it counts while its event is
+    attempt INTEGER NOT NULL,        -- there, reserved or charged
+    approval_id BLOB NOT NULL,
+    items TEXT NOT NULL,             -- JSON: what is asked by it, each at most once under the approval
+    PRIMARY KEY (query_id, attempt)
+) STRICT;
+CREATE INDEX uses_of_approval ON approval_uses (approval_id);
+"""
+
 
 def bounds_text(charge: Charge) -> str:
     """A charge's bounds as stored in the file: every number exact, as "numerator/denominator"."""
@@ -408,7 +437,9 @@ def update_format(connection: sqlite3.Connection) -> None:
 
     Up to format 3 only the newest acceptance of each other party was kept. Up to format 4 the charges have no curve,
     and are read as those of an earlier version; up to format 5 they have no side, are about all rows, and are part of
-    no study. Raises ValueError for any other scope.
+    no study.
+
+    Up to format 6 there were no approvals of several queries. Raises ValueError for any other scope.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -421,6 +452,8 @@ def update_format(connection: sqlite3.Connection) -> None:
             _execute_all(connection, COHORT_TABLES)
         if version < ROW_EPOCHS_VERSION:
             _execute_all(connection, ROW_EPOCH_TABLE)
+        if version < APPROVALS_VERSION:
+            _execute_all(connection, APPROVAL_TABLES)
         if version < FORMAT_VERSION:
             connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
         connection.execute("COMMIT")

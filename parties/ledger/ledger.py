@@ -21,6 +21,7 @@ from dpcore.accounting.filters import Loss
 from dpcore.errors import RadofedError
 from parties.database import LedgerOwner, PartyDatabase
 from parties.ledger import chain, row_epochs
+from parties.ledger.approvals import Approvals, Use
 from parties.ledger.budgets import LedgerState, state_of
 from parties.ledger.chain import EntryKind, Head
 from parties.ledger.charges import RECORD, Charge, Scope, bounds_text, read_charge
@@ -80,6 +81,7 @@ class Ledger:
     def __init__(self, database: PartyDatabase, limits: LedgerLimits) -> None:
         self.database = database
         self.limits = limits
+        self.approvals = Approvals(database)
         # Reserved when this process started.
         self._from_before: set[tuple[bytes, int]] = set()
 
@@ -99,13 +101,16 @@ class Ledger:
         lapses_at_unix_s: float,
         now_unix_s: float,
         rows: EpochRows | None = None,
+        use: Use | None = None,
     ) -> None:
         """Reserve the charge of one attempt, durably. Repeating the same reservation changes nothing.
 
         rows: those of the charge's epoch, if it is about one. They are in this epoch for good, whatever becomes of the
-        reservation. Raises BudgetExceededError or UnboundedExceededError if it does not fit with everything charged and
-        reserved, LedgerConflictError if this attempt is already charged or reserved for a different charge,
-        WireError(EPOCH_CHANGED) if a row was in another epoch.
+        reservation. use: what it takes of an approval of several queries, if it needs one.
+
+        Raises BudgetExceededError or UnboundedExceededError if it does not fit with everything charged and reserved,
+        NotCoveredError if the approval does not let it through, LedgerConflictError if this attempt is already charged
+        or reserved for a different charge, WireError(EPOCH_CHANGED) if a row was in another epoch.
         """
         _check_rows(charge, rows)
         with self.database.transaction() as connection:
@@ -118,6 +123,8 @@ class Ledger:
             if rows is not None:
                 row_epochs.keep(connection, rows)
             check_admits(self.limits, self.merged_events(now_unix_s), charge, now_unix_s=now_unix_s)
+            if use is not None:
+                self.approvals.use(use, query_id, attempt, charge, now_unix_s)
             connection.execute(
                 "INSERT INTO events VALUES (?, ?, ?, ?, ?, 'reserved', ?, NULL, NULL, ?)",
                 (
@@ -152,7 +159,8 @@ class Ledger:
 
         After the return the charge is on disk, and the spool's bytes may leave. Repeating the same digests changes
         nothing. Raises LedgerConflictError if the attempt is bound to others or has no reservation (any more);
-        BudgetExceededError or UnboundedExceededError if a limit was lowered below what would be spent.
+        BudgetExceededError or UnboundedExceededError if a limit was lowered below what would be spent;
+        WireError(PERSON_REFUSED) if the approval that it was reserved under ended or expired.
         """
         with self.database.transaction() as connection:
             held = _find(connection, query_id, attempt)
@@ -164,6 +172,7 @@ class Ledger:
                         query_id, attempt, "is bound to another cohort or other bytes; no further byte may leave"
                     )
                 return
+            self.approvals.check_charge(query_id, attempt, now_unix_s)
             charged = [event for event in self.merged_events(now_unix_s) if event.charged]
             check_admits(self.limits, charged, held.event.charge, now_unix_s=now_unix_s)
             self._make_charged(query_id, attempt, cohort_digest, spool_digest, now_unix_s)

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from dpcore.accounting.odds import exceptions, right_guesses
+from parties.approval.standing import Approval, Standing
 from parties.config import PartyConfig
 from parties.history.history import HistoryPage, PoliciesRead, policies_of
 from parties.history.reading import HistoryReader, QueryRead
@@ -168,6 +169,8 @@ class Report:
     policies: PoliciesRead
     """Of all decisions until then that the history keeps."""
     honest_parties: tuple[int, ...]
+    approvals: tuple[Approval, ...]
+    """Of several queries: those about which people did something until the end of the period."""
     head_entries: int
     head_digest: str
     """The ledger's chain when the report was made."""
@@ -253,6 +256,7 @@ class Report:
             "limits_changed_in_period": self.limits_changed_in_period,
             "purpose": [{"text": text, "queries": queries} for text, queries in self.purposes] or None,
             "studies": [each.to_dict() for each in self.studies],
+            "approvals": [each.to_dict(self.as_of_unix_s) for each in self.approvals],
             "ledger_entries": self.head_entries,
             "ledger_digest": self.head_digest,
         }
@@ -276,6 +280,7 @@ def gather(config: PartyConfig, since_unix_s: float, until_unix_s: float, now_un
         policy, head = reader.policy, reader.ledger.head()
         policies = policies_of(reader.database, as_of)
         stated = stated_in(reader.history, since_unix_s, as_of)
+        every = Standing(reader.ledger.approvals, reader.database).all(policy)
     limits = policy.limits.of_ledger
     state = state_of(limits, events, now_unix_s=None)
     within, over_time = charged_since(events, since_unix_s), budgets(state, events, since_unix_s)
@@ -298,6 +303,7 @@ def gather(config: PartyConfig, since_unix_s: float, until_unix_s: float, now_un
         purposes=tuple(Counter(query.shown.purpose for query in queries if query.shown.purpose).most_common()),
         stated=tuple(stated),
         studies=studies(policy, stated, events),
+        approvals=tuple(each for each in every if any(act.at_unix_s < as_of for act in each.stored.acts)),
         bytes_out=sum(query.bytes_out for query in queries),
         charged=len(within),
         last_charged=None if last is None else last.read.words,

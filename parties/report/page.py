@@ -174,8 +174,12 @@ def _approval_words(policy: Policy) -> Iterator[str]:
     people = "one person" if rules.approvers == 1 else f"{rules.approvers} people"
     yield f"Wait for the approval of {people}: {'; '.join(which)}. One refusal refuses a query."
     # The program proves no one's identity, so a report must not say that different people decided.
-    told = "the name that they typed" if rules.names else "the user of the operating system"
-    yield f"People are distinguished by {told}. Who may write this party's state directory may decide."
+    who = (
+        f"These decide: {', '.join(rules.users)}, or delegates whom they name for a time."
+        if rules.users
+        else ("Who may write this party's state directory, or the directory for decisions, may decide.")
+    )
+    yield f"People are distinguished by the user of the operating system. {who}"
     excluded = [learner.name for learner in policy.learners if learner.requesters]
     if excluded:
         yield f"People whom the policy lists as asking do not decide on the queries of {', '.join(excluded)}."
@@ -436,6 +440,7 @@ def document(report: Report) -> Document:
         "chance_rows": [(each.before, each.after_spent, each.after_limit) for each in report.chances],
         "guarantee": GUARANTEE,
         "no_purpose": NO_PURPOSE,
+        "as_of": report.as_of_unix_s,
         "scope_words": scope_words,
         "assumptions": assumptions(report),
         "not_protected": not_protected(report),

@@ -35,10 +35,18 @@ class DatabaseSource:
     """A SELECT."""
     password_file: Path | None = None
     """In libpq's format (.pgpass), for PostgreSQL only."""
+    key: str | None = None
+    """Column of whole numbers, each once, in whose order the rows are read; None for the query's own order."""
 
     @classmethod
     def of(
-        cls, address: str, query: str, *, password_file: Path | None = None, directory: Path | None = None
+        cls,
+        address: str,
+        query: str,
+        *,
+        password_file: Path | None = None,
+        directory: Path | None = None,
+        key: str | None = None,
     ) -> "DatabaseSource":
         """The source at `address`. Paths are relative to `directory`.
 
@@ -52,14 +60,14 @@ class DatabaseSource:
         kind = found[1].lower()
         if kind in {"postgresql", "postgres"}:
             _check_postgresql(address)
-            return cls("postgresql", address, query, password_file)
+            return cls("postgresql", address, query, password_file, key)
         if password_file is not None:
             raise ValueError(f"{kind} has no passwords; leave password_file out")
         path = address[found.end() :]
         if not path or path.startswith("//"):
             raise ValueError(f'use "{kind}:path", with a path to a file that exists')
         try:
-            return cls(kind, str(Path(directory or "") / Path(path).expanduser()), query)
+            return cls(kind, str(Path(directory or "") / Path(path).expanduser()), query, key=key)
         except RuntimeError as error:
             raise ValueError("the user's home directory is not known; write the whole path") from error
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -116,26 +117,52 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-# A directory of Parquet files as one table, with the columns of `name=value` folders (Hive partitions).
+# Several Parquet files as one table: those of a directory or of a pattern, with the columns of `name=value` folders
+# (Hive partitions); or a list of files.
 #
-# Files are read in the order of their paths, byte by byte, so that a row has the same number every time.
+# Files are read in the order of their paths, byte by byte, or in the list's, so that a row has the same number every
+# time.
 
 
 PARQUET = (".parquet", ".pq")
 # Programs that write data sets keep their own files under such names, and write missing values as this folder.
 _IGNORED = ("_", ".")
 _NULL = "__HIVE_DEFAULT_PARTITION__"
+_WILD = re.compile(r"[*?\[]")
 
 DirectoryState = tuple[tuple[str, int, int, int], ...]
-"""Changes when a file of the directory is added, removed, replaced or written to."""
+"""Changes when one of the files is added, removed, replaced or written to."""
 
 
-class ParquetDirectory:
+@dataclass(frozen=True)
+class FileList:
+    """Parquet files that are one table, in this order."""
+
+    paths: tuple[Path, ...]
+
+    @property
+    def name(self) -> str:
+        """What the ledger would call the data; the configuration asks for a name of its own."""
+        return self.paths[0].name
+
+    def __str__(self) -> str:
+        return f"{self.paths[0]} and {len(self.paths) - 1} more"
+
+
+def is_pattern(path: str | Path) -> bool:
+    """Whether a path has wildcards (`*`, `?`, `[`), and is no file or directory itself."""
+    return _WILD.search(str(path)) is not None and not Path(path).exists()
+
+
+class ParquetFiles:
     """The rows of all files. Only the requested columns are read, and one file at a time is open."""
 
-    def __init__(self, directory: Path) -> None:
-        """Read the columns' names and the numbers of rows. Raises DataError if two files have different columns."""
-        self.path = str(directory)
+    def __init__(self, source: Path | FileList) -> None:
+        """Read the columns' names and the numbers of rows. source: a directory, a pattern, or a list.
+
+        Raises DataError if two files have different columns.
+        """
+        self.path, self._source = str(source), source
         self.columns: tuple[str, ...] = ()
         self.index: tuple[str, ...] = ()
         self.state = self.state_now()
@@ -143,25 +170,52 @@ class ParquetDirectory:
         """The files in order, each with the columns that its folders name."""
         if not self.state:
             # What a mount that is late looks like.
-            sentence = "is a directory without a .parquet or .pq file; give a file, or a directory with some"
-            raise self.error(sentence).passing()
+            what = "matches no" if is_pattern(self.path) else "is a directory without a"
+            raise self.error(f"{what} .parquet or .pq file; give a file, or a directory with some").passing()
+        base = self._base
         for path, *_ in self.state:
             if not path.lower().endswith(PARQUET):
                 raise self.error(f"has the file {path!r}, which is no .parquet or .pq file; move it elsewhere")
-            self._add(ParquetTable(str(directory / path)), self._folders(path))
+            folders = {} if isinstance(source, FileList) else self._folders(path)
+            self._add(ParquetTable(str(base / path)), folders)
         self.rows = sum(table.rows for table, _ in self.parts)
+
+    @property
+    def _base(self) -> Path:
+        """The directory that files are named in: of a pattern, the one above its first wildcard."""
+        if isinstance(self._source, FileList):
+            return Path()
+        if not is_pattern(self._source):
+            return self._source
+        parts = self._source.parts
+        return Path(*parts[: next(place for place, part in enumerate(parts) if _WILD.search(part))])
 
     def state_now(self) -> DirectoryState:
         """The state of all files, in the order in which they are read. Raises DataError if a folder cannot be read."""
         found = []
         try:
-            for path in _paths(Path(self.path)):
-                status = Path(self.path, path).stat()
+            for path in self._listed():
+                status = (self._base / path).stat()
                 found.append((path, status.st_ino, status.st_size, status.st_mtime_ns))
         except OSError as error:
-            fault = self.error(f"cannot be read ({error.strerror}); check its folders and their permissions")
+            where = f"{error.filename}: " if isinstance(self._source, FileList) else ""
+            fault = self.error(f"{where}cannot be read ({error.strerror}); check its folders and their permissions")
             raise (fault.passing() if may_pass(error) else fault) from None
         return tuple(found)
+
+    def _listed(self) -> Iterator[str]:
+        if isinstance(self._source, FileList):
+            names = [str(path) for path in self._source.paths]
+            if twice := next((name for name in names if names.count(name) > 1), None):
+                raise self.error(f"names {twice} twice; name each file once")
+            yield from names
+        elif is_pattern(self._source):
+            base = self._base
+            found = (path.relative_to(base) for path in base.glob(str(self._source.relative_to(base))))
+            shown = [path for path in found if not any(part.startswith(_IGNORED) for part in path.parts)]
+            yield from sorted((path.as_posix() for path in shown), key=os.fsencode)
+        else:
+            yield from _paths(self._source)
 
     def _folders(self, path: str) -> dict[str, str | None]:
         """The columns that a file's folders name. A folder without "=" names none."""
@@ -288,7 +342,7 @@ class RowRange:
     def batches(
         self, columns: Sequence[str], *, numbers: Collection[str] = (), coded: Collection[str] = ()
     ) -> Generator[pa.RecordBatch]:
-        """See `ParquetDirectory`. Raises DataError if a file is another one, before its rows and after them."""
+        """See `ParquetFiles`. Raises DataError if a file is another one, before its rows and after them."""
         del numbers
         for file in self.files:
             file.check()
@@ -299,7 +353,7 @@ class RowRange:
             file.check()
 
     def error(self, sentence: str, *, row: int | None = None, column: str | None = None) -> DataError:
-        """See `ParquetDirectory`; the row is counted from the first of these rows."""
+        """See `ParquetFiles`; the row is counted from the first of these rows."""
         if row is None:
             return DataError(sentence, file=self.path, column=column)
         for file in self.files:
@@ -326,13 +380,13 @@ def file_state(path: str) -> tuple[int, int, bytes]:
         raise DataError(sentence, file=path) from None
 
 
-def row_ranges(table: ParquetTable | ParquetDirectory, least_rows: int, whole_rows: int) -> list[RowRange]:
+def row_ranges(table: ParquetTable | ParquetFiles, least_rows: int, whole_rows: int) -> list[RowRange]:
     """The table in parts of whole row groups, each of `least_rows` or more if there are so many.
 
     A part ends at the next multiple of `whole_rows`, so that it also has the first rows of another row group. Raises
     DataError if a file cannot be read.
     """
-    files = table.parts if isinstance(table, ParquetDirectory) else [(table, {})]
+    files = table.parts if isinstance(table, ParquetFiles) else [(table, {})]
     ends = list(accumulate(rows for file, _ in files for rows in file.group_rows))
     cuts, rows = [0], ends[-1] if ends else 0
     for end in ends:

@@ -43,8 +43,17 @@ from radobase.reading import FileKind, open_file
 from radobase.tables.arrow_table import ArrowTable, same_headers
 from radobase.tables.csv_table import CsvTable
 from radobase.tables.database_source import DatabaseSource
-from radobase.tables.database_table import DatabaseTable
-from radobase.tables.parquet_table import PARQUET, DirectoryState, ParquetDirectory, ParquetTable, RowRange, is_text
+from radobase.tables.database_table import DatabaseTable, KeyRange
+from radobase.tables.parquet_table import (
+    PARQUET,
+    DirectoryState,
+    FileList,
+    ParquetFiles,
+    ParquetTable,
+    RowRange,
+    is_pattern,
+    is_text,
+)
 from radobase.tables.recoding import Occurrences, Recode
 
 RowsRead = Callable[[int], None]
@@ -52,8 +61,11 @@ RowsRead = Callable[[int], None]
 
 FileState = tuple[int, int, int] | DirectoryState | None
 """Changes when a file is replaced or written to: inode, bytes, modification time; None if the file does not exist."""
-TableSource = str | Path | ArrowTable | DatabaseSource
-"""What a table is read from: a file's path, a table in memory, or a query in a database."""
+TableSource = str | Path | FileList | ArrowTable | DatabaseSource
+"""What a table is read from: the path of a file, of a directory, or with wildcards; a list of files; a table in memory;
+or a query in a database."""
+TablePart = RowRange | KeyRange
+"""A part of a table, which another machine can read by itself."""
 Result = TypeVar("Result")
 
 # Blocks that are read ahead, for each thread.
@@ -133,8 +145,10 @@ def as_source(data: Any) -> TableSource:
 def open_table(source: TableSource) -> Table:
     """Open a file by its extension (.csv, .tsv, both also .gz, .parquet, .pq), a directory, or what is no file.
 
-    A directory is one of Parquet files. Cells of a .csv are separated by commas, semicolons, tabs or vertical bars, as
-    its header shows. Raises DataError if the file is absent, unreadable, of another kind, empty, or repeats a header.
+    A directory, a path with wildcards and a list are of Parquet files. Cells of a .csv are separated by commas,
+    semicolons, tabs or vertical bars, as its header shows.
+
+    Raises DataError if the file is absent, unreadable, of another kind, empty, or repeats a header.
     """
     table: Table
     if isinstance(source, ArrowTable):
@@ -163,10 +177,12 @@ def _is_empty(file: Path) -> bool:
         raise
 
 
-def _opened(path: str | Path) -> Table:
+def _opened(path: str | Path | FileList) -> Table:
+    if isinstance(path, FileList):
+        return ParquetFiles(path)
     file = Path(path)
-    if file.is_dir():
-        return ParquetDirectory(file)
+    if file.is_dir() or is_pattern(file):
+        return ParquetFiles(file)
     name = file.name.lower()
     if _is_empty(file):
         raise DataError("the file is empty; write a header line and rows", file=str(path))
@@ -196,7 +212,11 @@ def read_blocks(
 
 
 def _each_block(
-    table: Table, wanted: Sequence[WantedColumn], work: Callable[[TableBlock], Result], progress: RowsRead | None
+    table: Table,
+    wanted: Sequence[WantedColumn],
+    work: Callable[[TableBlock], Result],
+    progress: RowsRead | None,
+    threads: int | None = None,
 ) -> Generator[Result]:
     """The result of `work` for each block, in order, computed on threads.
 
@@ -215,7 +235,7 @@ def _each_block(
             raise located(table, error, first_row) from None
 
     rows = 0
-    with closing(_ahead(made, table, wanted)) as results:
+    with closing(_ahead(made, table, wanted, threads or processors())) as results:
         for result, more in results:
             yield result
             rows += more
@@ -226,14 +246,13 @@ def _each_block(
 
 
 def _ahead(
-    made: Callable[[pa.RecordBatch, int], Result], table: Table, wanted: Sequence[WantedColumn]
+    made: Callable[[pa.RecordBatch, int], Result], table: Table, wanted: Sequence[WantedColumn], threads: int
 ) -> Generator[Result]:
-    """`made` for each batch and its first row, in order, computed on a thread per processor, a few batches ahead."""
+    """`made` for each batch and its first row, in order, computed on so many threads, a few batches ahead."""
     numeric, coded = ({source.column for source in wanted if source.kind == kind} for kind in ("numbers", "texts"))
     columns = list(dict.fromkeys(source.column for source in wanted))
     # If a column is wanted in both ways, its texts serve for both.
     batches = table.batches(columns, numbers=numeric - coded, coded=coded - numeric)
-    threads = processors()
     pending: deque[Future[Result]] = deque()
     failure: DataError | None = None
     first_row = 0
@@ -310,12 +329,15 @@ def identified_blocks(
     epoch_column: str | None = None,
     progress: RowsRead | None = None,
     recode: Recode | None = None,
+    threads: int | None = None,
 ) -> Iterator[IdentifiedRows]:
     """stored_blocks with the ids and the epochs of each block's rows, under each label of the schema.
 
     Neither is a column of the schema. An empty cell is the text "". A row without an id is not usable. One pass reads
-    all, so that they are of one snapshot. recode: what the table writes otherwise than the schema. Raises as
-    encoded_blocks does, and names columns as the table does.
+    all, so that they are of one snapshot.
+
+    recode: what the table writes otherwise than the schema. threads: that encode, beside the one that reads; None for
+    one per processor. Raises as encoded_blocks does, and names columns as the table does.
     """
     shared = SharedSchema.of(schema)
     first, others, names = shared.first, shared.others, shared.labels if shared.others else ()
@@ -346,7 +368,7 @@ def identified_blocks(
         return IdentifiedRows(stored, found, texts(block, epochs), occurrences)
 
     more = [column for column in (ids, epochs) if column is not None]
-    yield from _each_block(table, [*own.values(), *more], identified, progress)
+    yield from _each_block(table, [*own.values(), *more], identified, progress, threads)
     _check_unchanged(table)
 
 
@@ -380,10 +402,10 @@ def _state(path: str | Path) -> tuple[int, int, int] | None:
 
 
 def _check_unchanged(table: Table) -> None:
-    if isinstance(table, RowRange):
-        # Checked with each of its files.
+    if isinstance(table, RowRange | KeyRange):
+        # They check themselves.
         return
-    if isinstance(table, ParquetDirectory):
+    if isinstance(table, ParquetFiles):
         found: FileState = table.state_now()
     else:
         found = None if isinstance(table, ArrowTable | DatabaseTable) else _state(table.path)

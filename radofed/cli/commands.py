@@ -17,7 +17,9 @@ from radofed.cli import (
     ledger,
     party,
     party_approval,
+    party_policy,
     party_rehearse,
+    party_standing,
     party_studies,
     plan,
     provision,
@@ -74,6 +76,8 @@ _COMMANDS: dict[typer.Typer, tuple[Callable[..., Result], ...]] = {
     ledger.app: (ledger.history,),
     party.app: (
         *(party_approval.pending, party_approval.explain, party_approval.approve, party_approval.refuse),
+        *(party_standing.approvals, party_standing.revoke, party_standing.delegate),
+        *(party_standing.notify_test, party_policy.policy),
         *(party_approval.pause, party_approval.resume, party.report, party.members, party.logs),
         *(party_studies.studies, party_rehearse.rehearse),
     ),

@@ -5,9 +5,20 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from dpcore.errors import ConfigurationError
 from radobase.printing import in_lines, local_time
 from radofed.cli.framework import ConfigOption
 from radofed.cli.output import Output, Result, wrapped
+from radofed.cli.party_standing import (
+    LOOK_EVERY_S,
+    NODE_LOOKS_WITHIN_S,
+    EpsilonOption,
+    NameOption,
+    QueriesOption,
+    QuestionsOption,
+    ReasonOption,
+    UntilOption,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,14 +30,12 @@ if TYPE_CHECKING:
     from parties.approval.decision_files import DecisionFiles, Waiting
     from parties.approval.decisions import Pauses
 
-# A node looks for decisions between two polls, which take a few seconds.
-_NODE_LOOKS_WITHIN_S, _LOOK_EVERY_S = 20.0, 0.2
-
 T = TypeVar("T")
 
 QueryArgument = Annotated[str, typer.Argument(help="The first digits of the query's id.", metavar="QUERY")]
-NameOption = Annotated[str, typer.Option("--name", help="Who decides; the policy may ask for it.")]
-ReasonOption = Annotated[str, typer.Option("--reason", help="Why. It is kept here and not sent.")]
+ForOption = Annotated[
+    str, typer.Option("--for", help="query, training, study or questions: what the approval is for.", metavar="WHAT")
+]
 
 
 def pending(
@@ -127,19 +136,50 @@ def explain(_output: Output, config: ConfigOption, query: QueryArgument) -> Resu
 
 
 def approve(
-    output: Output, config: ConfigOption, query: QueryArgument, name: NameOption = "", reason: ReasonOption = ""
+    output: Output,
+    config: ConfigOption,
+    query: QueryArgument,
+    name: NameOption = "",
+    reason: ReasonOption = "",
+    covers: ForOption = "query",
+    epsilon: EpsilonOption = None,
+    until: UntilOption = None,
+    questions: QuestionsOption = None,
+    queries: QueriesOption = 0,
 ) -> Result:
-    """Approve a query that waits for a decision. It holds for each attempt that the query allows.
+    """Approve a query that waits for a decision, or with --for what it is a part of, so that the rest does not wait.
 
-    Says first what an attempt costs, and the most that all of them may cost. Prints every field of what was approved.
+    An approval of a query holds for each attempt that the query allows. Says first what an attempt costs, and the most
+    that all of them may cost. Prints every field of what was approved.
+
+    --for training approves all queries of the training that it names, up to its whole cost; --for study those of the
+    study that it names, up to --epsilon; --for questions a list of predicates, each once. QUERY may also be the id of
+    an approval that another person proposed.
     """
+    from parties.approval.giving import Do, Order
+    from parties.config import PartyConfig
+    from radofed.cli.party_standing import is_approval, order_to_approve, ordered
+
+    if covers != "query":
+        order = order_to_approve(covers, epsilon, until, questions, queries)
+        return ordered(PartyConfig.load(config), order, query, name, reason, output=output)
+    if queries or any(each is not None for each in (epsilon, until, questions)):
+        raise ConfigurationError("these options are of an approval of several queries: say of what, with --for")
+    if is_approval(loaded := PartyConfig.load(config), query):
+        return ordered(loaded, Order(Do.CONFIRM), query, name, reason, output=output)
     return _decided(output, config, query, name, reason, approves=True)
 
 
 def refuse(
     output: Output, config: ConfigOption, query: QueryArgument, name: NameOption = "", reason: ReasonOption = ""
 ) -> Result:
-    """Refuse a query that waits for a decision. One refusal refuses it."""
+    """Refuse a query that waits for a decision, or an approval that another person proposed. One refusal refuses it."""
+    from parties.approval.giving import Do, Order
+    from parties.config import PartyConfig
+    from radofed.cli.party_standing import is_approval, ordered
+
+    if is_approval(loaded := PartyConfig.load(config), query):
+        return ordered(loaded, Order(Do.REJECT), query, name, reason)
     return _decided(output, config, query, name, reason, approves=False)
 
 
@@ -202,14 +242,14 @@ def _left(output: Output, files: "DecisionFiles", query: str, name: str, reason:
     lines = [f"query {found.query_id.hex()}"]
     lines += signed_lines(signed_parts(found.envelope.payload)) if approves else []
     data = {"query_id": found.query_id.hex(), "approves": approves}
-    end = time.monotonic() + _NODE_LOOKS_WITHIN_S
+    end = time.monotonic() + NODE_LOOKS_WITHIN_S
     while time.monotonic() < end:
         if (outcome := files.outcome(found.query_id, since)) is not None:
             counted, words = outcome
             if not counted:
                 raise DecisionError(words)
             return Result({**data, "counted": True, "outcome": words}, in_lines([*lines, words]))
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(LOOK_EVERY_S)
     words = "left for the node, which did not look yet; it counts when it does, if the query still waits then"
     return Result({**data, "counted": None, "outcome": words}, in_lines([*lines, words]))
 

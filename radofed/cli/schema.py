@@ -14,6 +14,7 @@ from radofed.cli.output import Output, Result
 if TYPE_CHECKING:
     from parties.data.schema_draft import AskedLabel
     from radobase.tables.database_source import DatabaseSource
+    from radobase.tables.parquet_table import FileList
 
 app = group("Draft and check schemas: how columns become coordinates.")
 
@@ -205,7 +206,7 @@ IDS, EPOCHS = "the ids of rows", "the epochs of rows"
 
 def _table(
     file: Path | None, config: Path | None, given: dict[str, str | None]
-) -> tuple["Path | DatabaseSource", dict[str, str]]:
+) -> tuple["Path | FileList | DatabaseSource", dict[str, str]]:
     """The table to draft from, and what its columns hold that are no features. given: columns, by what they hold."""
     if file is not None and config is None:
         return file, _left_out(given)

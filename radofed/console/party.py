@@ -14,6 +14,7 @@ from parties.approval.deciding import decide as record_decision
 from parties.approval.deciding import pending as find_pending
 from parties.approval.decisions import DecisionError, Pause, Pauses, Person, Verdict
 from parties.approval.gate import ASSUMED
+from parties.approval.giving import do
 from parties.config import PartyConfig
 from parties.history.history import ID_DIGITS, HistoryPage
 from parties.history.reading import HistoryReader, csv_of, open_history
@@ -32,6 +33,8 @@ from radobase.metrics import Reason, reason_lines
 from radobase.presentation.words import day
 from radobase.printing import moment
 from radofed import __version__
+from radofed.console import approvals
+from radofed.console.approvals import offers, order_of
 from radofed.console.pages import Answer, File, Goto, Shown, Views, Visit
 from wire.query_summary import QuerySummary
 
@@ -172,6 +175,8 @@ def query(config: PartyConfig, visit: Visit) -> Answer:
 def decide(config: PartyConfig, visit: Visit) -> Answer:
     """As `rado party approve` and `refuse`. form: decision, name, reason, and the digest of the policy that was seen.
 
+    covers, epsilon, until: of an approval of several queries.
+
     If the decision does not count, the page says why and shows the query as it is now.
     """
     query_id, form = visit.path["query"], visit.form
@@ -181,14 +186,11 @@ def decide(config: PartyConfig, visit: Visit) -> Answer:
     if approves is None:
         return _in_full(config, visit, "choose to approve or to refuse")
     try:
-        record_decision(
-            config,
-            query_id,
-            Person.present(form.get("name", "")),
-            approves=approves,
-            reason=form.get("reason", ""),
-            policy_seen=form.get("policy", ""),
-        )
+        person, reason, seen = Person.present(form.get("name", "")), form.get("reason", ""), form.get("policy", "")
+        if approves and (order := order_of(form)) is not None:
+            do(config, order, query_id, person, reason, policy_seen=seen)
+            return Goto("approvals")
+        record_decision(config, query_id, person, approves=approves, reason=reason, policy_seen=seen)
     except (DecisionError, ConfigurationError) as error:
         return _in_full(config, visit, str(error))
     return Goto(f"queries/{query_id}")
@@ -229,7 +231,7 @@ def _in_full(config: PartyConfig, visit: Visit, problem: str) -> Answer:
             except ConfigurationError as error:
                 unexplained = str(error)
         policy = reader.policy
-    asked = explanation.asked if explanation else found.asked
+    asked, envelope = explanation.asked if explanation else found.asked, found.shown.envelope
     values: dict[str, Any] = {
         "id": query_id,
         "found": found,
@@ -240,6 +242,7 @@ def _in_full(config: PartyConfig, visit: Visit, problem: str) -> Answer:
         "signed": explanation.signed if explanation else found.signed,
         "unexplained": unexplained,
         "is_open": explanation is not None and explanation.decided.verdict is Verdict.UNDECIDED,
+        "offers": [] if envelope is None or explanation is None else offers(envelope, now),
         "policy_digest": policy.digest,
         "asks_names": policy.approval.names,
         "problem": problem,
@@ -409,6 +412,7 @@ _PAGES: dict[str, Callable[[PartyConfig, Visit], Answer]] = {
     "status": status,
     "status/now": status_now,
     "pending": pending,
+    "approvals": approvals.page,
     "queries/{query}": query,
     "history": history,
     "history.csv": history_csv,
@@ -419,11 +423,12 @@ _PAGES: dict[str, Callable[[PartyConfig, Visit], Answer]] = {
     "checks": checks,
     "logs": logs,
 }
-_NAVIGATION = ("status", "pending", "history", "studies", "budget", "members", "checks", "logs")
+_NAVIGATION = ("status", "pending", "approvals", "history", "studies", "budget", "members", "checks", "logs")
 _ACTIONS: dict[str, Callable[[PartyConfig, Visit], Answer]] = {
     "pause": pause,
     "resume": resume,
     "queries/{query}": decide,
+    "approvals/{approval}": approvals.act,
     "checks": run_checks,
 }
 

@@ -4,9 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +14,7 @@ from typing import IO, Any, Self
 
 from dpcore.errors import RadofedError
 from dpcore.records.schema import Schema
+from radofed.demo.child import ChildProcess
 from radofed.demo.tables import DemoData
 from radofed.node_config import PolicyChoices
 from radofed.provision import Provisioned, provision
@@ -43,12 +41,12 @@ class Child:
     """A running node."""
 
     name: str
-    process: subprocess.Popen[bytes]
+    process: ChildProcess
     log: Path
 
     def check(self) -> None:
         """Raise ChildError if the node has ended."""
-        if (code := self.process.poll()) is not None:
+        if (code := self.process.code) is not None:
             raise ChildError(self.name, f"ended early with exit code {code}; its log says why")
 
 
@@ -58,7 +56,7 @@ class Children:
     def __init__(self, logs: Path) -> None:
         self._logs = logs
         self._nodes: list[Child] = []
-        self._running: list[subprocess.Popen[bytes]] = []
+        self._running: list[ChildProcess] = []
         logs.mkdir(parents=True, exist_ok=True)
 
     def __enter__(self) -> Self:
@@ -72,8 +70,7 @@ class Children:
     def start(self, name: str, *arguments: str) -> Child:
         """Start a node that runs until it is stopped."""
         log = self._logs / f"{name}.log"
-        with log.open("wb") as stream:
-            process = self._popen(arguments, stdout=subprocess.DEVNULL, stderr=stream)
+        process = self._started(arguments, Path(os.devnull), log)
         child = Child(name, process, log)
         self._nodes.append(child)
         return child
@@ -85,14 +82,14 @@ class Children:
         """
         log = self._logs / f"{name}.log"
         answer = self._logs / f"{name}.json"
-        with answer.open("wb") as stream:
-            process = self._popen((*arguments, "--format", "json"), stdout=stream, stderr=subprocess.PIPE)
-        reader = threading.Thread(target=_copy_lines, args=(process.stderr, log, on_line), daemon=True)
-        reader.start()
-        while (code := process.poll()) is None:
-            self.check()
-            time.sleep(POLL_S)
-        reader.join(STOP_WITHIN_S)
+        log.write_bytes(b"")
+        process = self._started((*arguments, "--format", "json"), answer, log)
+        with log.open("rb") as lines:
+            while (code := process.code) is None:
+                self.check()
+                _pass_on(lines, on_line)
+                time.sleep(POLL_S)
+            _pass_on(lines, on_line)
         try:
             found = json.loads(answer.read_bytes())
         except ValueError as error:
@@ -116,20 +113,14 @@ class Children:
     def stop(self) -> None:
         """Terminate all processes that still run; kill those that do not end within STOP_WITHIN_S."""
         for process in self._running:
-            if process.poll() is None:
-                process.terminate()
+            process.terminate()
         end = time.monotonic() + STOP_WITHIN_S
         for process in self._running:
-            try:
-                process.wait(max(0.0, end - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            process.end(max(0.0, end - time.monotonic()))
         self._running.clear()
 
-    def _popen(self, arguments: Sequence[str], **streams: Any) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "radofed.demo.child", str(os.getpid()), *arguments]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, cwd=self._logs, **streams)
+    def _started(self, arguments: Sequence[str], output: Path, log: Path) -> ChildProcess:
+        process = ChildProcess(arguments, self._logs, output, log)
         self._running.append(process)
         return process
 
@@ -138,13 +129,13 @@ class Children:
         return "\n".join(f"--- {node.name}\n{last_lines(node.log)}" for node in self._nodes)
 
 
-def _copy_lines(lines: IO[bytes], log: Path, on_line: Callable[[str], None] | None) -> None:
-    with log.open("wb") as kept, lines:
-        for line in lines:
-            kept.write(line)
-            kept.flush()
-            if on_line is not None:
-                on_line(line.decode(errors="replace").rstrip())
+def _pass_on(log: IO[bytes], on_line: Callable[[str], None] | None) -> None:
+    """Give each whole line that was written since the last call."""
+    while on_line is not None and (line := log.readline()):
+        if not line.endswith(b"\n"):
+            log.seek(-len(line), os.SEEK_CUR)
+            return
+        on_line(line.decode(errors="replace").rstrip())
 
 
 def wait_for(what: str, ready: Callable[[], bool], children: Children, timeout_s: float) -> None:

@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import coordinator.server
 import parties.node
 from coordinator.config import CoordinatorConfig
 from learner.accepted_parties import parties_toml
-from parties.config import PartyConfig
+from parties.config import PartyCluster, PartyConfig
 from radobase.cluster_jobs import ClusterSettings
 from radofed.node_config import PolicyChoices, coordinator_toml, learner_toml, party_toml, policy_toml
 from tests.deploy.reading import DEPLOY, KUBECTL, PORT, USER, assert_command, documents, laid_out
@@ -186,7 +187,7 @@ def built(tmp_path_factory):
         laid_out(copied / role / "member" / f"{role}.toml")
 
     @lru_cache
-    def build(role, *, with_ray=False, changes=""):
+    def build(role, *, components=(), changes=""):
         file = copied / role / "kustomization.yaml"
         if changes:
             # In place of the generator that the page shows with one file more.
@@ -196,8 +197,10 @@ def built(tmp_path_factory):
             (place / "member/passphrase").write_text("x")
             file = place / "kustomization.yaml"
             file.write_text(f"{text}\n{changes}")
-        if with_ray:
-            file.write_text(file.read_text() + "components: [../ray]\n")
+        if components:
+            place = shutil.copytree(copied / role, copied / f"{role}-with-{len(components)}")
+            file = place / "kustomization.yaml"
+            file.write_text(file.read_text() + f"components: [{', '.join(components)}]\n")
         made = subprocess.run([KUBECTL, "kustomize", file.parent], capture_output=True, text=True, check=False)
         assert made.returncode == 0, made.stderr
         return list(yaml.safe_load_all(made.stdout))
@@ -231,7 +234,7 @@ def test_a_member_s_files_come_together_where_the_program_looks(built, tmp_path,
 @pytest.mark.parametrize("role", ROLES[:2])
 def test_a_node_joins_its_cluster(built, role):
     before = {(found["kind"], found["metadata"]["name"]): found for found in built(role)}
-    found = {(found["kind"], found["metadata"]["name"]): found for found in built(role, with_ray=True)}
+    found = {(found["kind"], found["metadata"]["name"]): found for found in built(role, components=("../ray",))}
     assert found.keys() - before.keys() == {("RayCluster", "cluster"), ("NetworkPolicy", "within-the-cluster")}
     spec = found["StatefulSet", role]["spec"]["template"]["spec"]
     (node,), (ray,) = spec["containers"], spec["initContainers"]
@@ -247,6 +250,37 @@ def test_a_node_joins_its_cluster(built, role):
     token = {"name": "RAY_AUTH_TOKEN", "valueFrom": {"secretKeyRef": {"name": "cluster", "key": "auth_token"}}}
     assert token in node["env"]
     assert token in ray["env"]
+
+
+def test_workers_find_the_table_where_the_party_does(built):
+    note = (FOLDER / "ray-table" / "kustomization.yaml").read_text()
+    said = re.sub("^#   ", "", "\n".join(re.findall(r"^#   .*$", note, re.MULTILINE)), flags=re.MULTILINE)
+    components, _, settings = said.partition("\n")
+    given = tuple(yaml.safe_load(components)["components"])
+    found = {(each["kind"], each["metadata"]["name"]): each for each in built("party", components=given)}
+    cluster = PartyCluster.model_validate(tomllib.loads(settings)["cluster"])
+    assert cluster.reads_table
+    (workers,) = found["RayCluster", "cluster"]["spec"]["workerGroupSpecs"]
+    party = found["StatefulSet", "party"]["spec"]["template"]["spec"]
+    of_workers = workers["template"]["spec"]
+    claims = [next(each for each in spec["volumes"] if each["name"] == "table") for spec in (party, of_workers)]
+    mounts = [
+        next(each for each in spec["containers"][0]["volumeMounts"] if each["name"] == "table")
+        for spec in (party, of_workers)
+    ]
+    assert claims[0] == claims[1]
+    assert mounts[0] == mounts[1]
+    assert mounts[1]["readOnly"]
+    paths = {each["mountPath"]: each["name"] for each in of_workers["containers"][0]["volumeMounts"]}
+    (rows,) = (each for each in of_workers["volumes"] if each["name"] == paths[str(cluster.worker_disk)])
+    assert rows["emptyDir"]["sizeLimit"]
+    # As many workers as the pods have processors.
+    (_, _, command) = ray_starts()
+    (processors,) = (int(option.partition("=")[2]) for option in command if option.startswith("--num-cpus="))
+    assert cluster.workers == processors * workers["replicas"]
+    validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "ray"}, "spec": of_workers}
+    validate.validate(pod, CHECKED_VERSION, strict=True)
 
 
 def test_the_page_s_passphrase_is_mounted_and_named(built):

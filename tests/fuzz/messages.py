@@ -1,6 +1,7 @@
 """Targets: what a peer sends. A hostile member signs what it likes, so payloads are signed after they are changed."""
 
 from collections.abc import Callable
+from fractions import Fraction
 
 import grpc
 import numpy as np
@@ -56,6 +57,7 @@ from wire.statements import (
 )
 from wire.status import QueryStatus, Total, Work
 from wire.study import Study
+from wire.training import Training
 from wire.transport import MAX_MESSAGE_BYTES, MAX_RESPONSE_BYTES, translate
 
 
@@ -286,12 +288,33 @@ def read_table(data: bytes) -> None:
     assert list(again.nodes) == list(message.nodes)
 
 
+TRAINING = Training(
+    b"n" * 32,
+    "newton",
+    "rounds=10",
+    SCHEMA.digest,
+    Fraction(1, 2),
+    Fraction(1, 10**6),
+    10,
+    3,
+    1_700_000_000,
+    1_800_000_000,
+)
+
+
 def read_study(data: bytes) -> None:
     """What is read is written back, and shown on one line each."""
     study = Study.from_bytes(data)
     assert Study.from_bytes(study.to_bytes()) == study
     assert all(line.isprintable() or not line.isascii() for line in study.lines())
     assert "\n" not in "".join(study.lines())
+
+
+def read_training(data: bytes) -> None:
+    """What is read is written back, and shown on one line."""
+    training = Training.from_bytes(data)
+    assert Training.from_bytes(training.to_bytes()) == training
+    assert training.words.isprintable()
 
 
 def read_binding(data: bytes) -> None:
@@ -401,6 +424,8 @@ def targets() -> list[Target]:
         Target("binding", read_binding, messages_near([sealed.to_proto()]), 512 * 1024,
                ("wire.binding.Binding.from_proto",)),
         Target("study", read_study, messages_near([STUDY.to_proto()]), 8 * 1024, ("wire.study.Study.from_bytes",)),
+        Target("announced-training", read_training, messages_near([TRAINING.to_proto()]), 8 * 1024,
+               ("wire.training.Training.from_bytes",)),
         Target("rational", read_rational, messages_near([query_pb2.Rational(numerator=1, denominator=3)]), 64,
                ("wire.codec.rational_from_proto",)),
         Target("failed-call", read_failure,

@@ -1,5 +1,6 @@
 """A coordinator that lies about cohorts, attempts and time, and other threats to a ledger: no budget is exceeded."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -400,7 +401,7 @@ def test_an_attempt_that_the_learner_did_not_start_is_refused_and_costs_nothing(
     assert ada.hub.accepted == [True]
     # Nor would the decision let it through, which comes after that.
     with pytest.raises(WireError):
-        decide(ada.world.open(envelope), 2, ada.lifecycle.party, ada.world.roster, retry)
+        decide(ada.world.open(envelope), 2, ada.lifecycle.party, ada.world.roster, retry, now_unix_s=time.time())
     assert (spent(ada), reserved(ada), ada.state(envelope, 2)) == (once, 0, None)
 
 
@@ -431,7 +432,7 @@ def test_an_attempt_that_the_query_does_not_have_is_refused_at_once(ada, attempt
     opened = ada.world.open(ada.world.ask())
     retry = ada.world.retry(opened.query_id, 4)
     with pytest.raises(WireError, match=f"Attempt {attempt} of 3"):
-        decide(opened, attempt, ada.lifecycle._party, ada.world.roster, retry)
+        decide(opened, attempt, ada.lifecycle._party, ada.world.roster, retry, now_unix_s=time.time())
 
 
 @pytest.mark.variants(3)

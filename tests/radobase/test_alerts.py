@@ -9,6 +9,7 @@ import pytest
 
 from coordinator.config import CoordinatorConfig
 from dpcore.accounting.filters import Loss
+from parties.approval.notifying import NotifySettings
 from parties.config import PartyConfig
 from parties.data.row_guard import RowCounts
 from parties.ledger.charges import RECORD, Charge
@@ -37,7 +38,8 @@ class Nodes:
             parties = dict.fromkeys(("ada", "bo"), ROWS)
             made = opened.enter_context(ProcessFederation(root, parties=parties, schema=STAYS.to_toml()))
             config = PartyConfig.load(made.member("ada").config)
-            self.party = opened.enter_context(PartyNode(config.model_copy(update={"spool_bytes": 1 << 20})))
+            changes = {"spool_bytes": 1 << 20, "notify": NotifySettings(command=("/bin/false",))}
+            self.party = opened.enter_context(PartyNode(config.model_copy(update=changes)))
             loaded = CoordinatorConfig.load(made.member("coordinator").config)
             self.coordinator = RunningNode(loaded.model_copy(update={"listen": "127.0.0.1:0"}))
             opened.callback(self.coordinator.close)
@@ -151,6 +153,34 @@ def attempts_lost(nodes):
 
 
 @contextlib.contextmanager
+def decision_waits(nodes):
+    """No test waits for minutes: when the query was shown is said."""
+    database = nodes.party._history.database
+
+    def shown(ago_s: float) -> Moment:
+        with database.transaction() as connection:
+            connection.execute("DELETE FROM queries")
+            connection.execute(
+                "INSERT INTO queries VALUES (?, ?, 'lea', '', '', ?, NULL, NULL, NULL, 0, 1, NULL, NULL)",
+                (b"q" * 32, time.time() - ago_s, int(time.time()) + DAY_S),
+            )
+        return Moment(page(nodes.watch))
+
+    yield shown(200.0), shown(400.0)
+    with database.transaction() as connection:
+        connection.execute("DELETE FROM queries")
+
+
+@contextlib.contextmanager
+def notification_fails(nodes):
+    first = page(nodes.watch)
+    nodes.watch.note_notification("failed")
+    second = page(nodes.watch)
+    nodes.watch.note_notification("given_up")
+    yield Moment(second, first), Moment(page(nodes.watch), second)
+
+
+@contextlib.contextmanager
 def spool_nearly_full(nodes):
     before = Moment(page(nodes.watch))
     contribution = nodes.party._config.state_directory / "spool" / "00-1-masked"
@@ -180,6 +210,8 @@ FIRED = {
     "RadoRosterExpiresSoon": roster_expires,
     "RadoLedgerNearlySpent": ledger_nearly_spent,
     "RadoAttemptsLost": attempts_lost,
+    "RadoDecisionWaits": decision_waits,
+    "RadoNotificationFails": notification_fails,
     "RadoSpoolNearlyFull": spool_nearly_full,
     "RadoDiskNearlyFull": disk_nearly_full,
 }

@@ -11,7 +11,7 @@ import pytest
 from dpcore.errors import DataError
 from dpcore.records.encoding import WantedColumn
 from dpcore.records.schema import Label, RealFeature, Schema
-from radobase.tables.parquet_table import ParquetDirectory
+from radobase.tables.parquet_table import FileList, ParquetFiles
 from radobase.tables.tables import encoded_blocks, open_table, read_blocks
 from tests.federation.material import SMALL
 
@@ -129,8 +129,44 @@ def test_a_file_that_is_added_while_the_others_are_read_is_noticed(tmp_path):
 
     write(tmp_path / "a.parquet", x0=[0.5], s=["1"], y=["1"])
     table = open_table(tmp_path)
-    assert isinstance(table, ParquetDirectory)
+    assert isinstance(table, ParquetFiles)
     assert len(list(stored_blocks(table, SMALL))) == 1
     write(tmp_path / "w" / "b.parquet", x0=[0.5], s=["1"], y=["1"])
     with pytest.raises(DataError, match="changed while it was being read"):
         list(stored_blocks(table, SMALL))
+
+
+def test_a_path_with_wildcards_is_the_files_that_it_matches(tmp_path):
+    for name, value in (("year=2025/b", 3), ("year=2024/b", 1), ("year=2024/a", 0), ("other/c", 9)):
+        write(tmp_path / f"{name}.parquet", x=[value, value])
+    for ignored in ("year=2024/_part.parquet", "year=2024/.part.parquet"):
+        (tmp_path / ignored).write_text("not a table")
+    pattern = tmp_path / "year=*" / "*.parquet"
+    assert rows(pattern, "x", "year") == [
+        (x, year) for x, year in ((0, "2024"), (1, "2024"), (3, "2025")) for _ in "ab"
+    ]
+    assert rows(str(tmp_path / "year=202[4]" / "?.parquet"), "x") == [(0,), (0,), (1,), (1,)]
+    with pytest.raises(DataError, match=r"matches no \.parquet or \.pq file"):
+        open_table(tmp_path / "no*.parquet")
+    table = open_table(pattern)
+    write(tmp_path / "year=2025" / "c.parquet", x=[4])
+    assert table.state_now() != table.state
+    named = tmp_path / "x[1].parquet"
+    write(named, x=[5])
+    assert rows(named, "x") == [(5,)]
+
+
+def test_a_list_is_read_in_its_order_and_names_each_file_once(tmp_path):
+    paths = [tmp_path / "year=1" / "b.parquet", tmp_path / "a.parquet"]
+    for value, path in enumerate(paths):
+        write(path, x=[value, value])
+    table = open_table(FileList(tuple(paths)))
+    assert rows(FileList(tuple(paths)), "x") == [(0,), (0,), (1,), (1,)]
+    assert (table.columns, table.rows) == (("x",), 4)
+    with pytest.raises(DataError, match=r"names .*a\.parquet twice; name each file once"):
+        open_table(FileList((*paths, paths[1])))
+    with pytest.raises(DataError, match=r"c\.parquet: cannot be read"):
+        open_table(FileList((*paths, tmp_path / "c.parquet")))
+    (tmp_path / "c.csv").write_text("x\n1\n")
+    with pytest.raises(DataError, match=r"which is no \.parquet or \.pq file"):
+        open_table(FileList((*paths, tmp_path / "c.csv")))

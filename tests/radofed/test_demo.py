@@ -65,11 +65,12 @@ upper = 4.0
 
 
 def processes_about(text):
-    """Command lines of running processes that mention a text."""
+    """Command lines and directories of running processes that mention a text."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
             line = (entry / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
+            line += str((entry / "cwd").readlink())
         except (OSError, ValueError):
             continue
         if str(text) in line and entry.name != str(os.getpid()):

@@ -21,14 +21,13 @@ import gmpy2
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-
-import make_protocol_vectors as base
-import make_record_vectors as rows_of
-from make_protocol_vectors import NOW, TAG_PRIME, named, payload, rational, sha, signed, u32
-from make_record_vectors import ONE, TWO, canonical, digest_of, feature, real, schema
+sys.path.insert(0, str(HERE.parents[1]))
 
 from rado.v1 import cohort_pb2, query_pb2
+from tests.vectors import make_protocol_vectors as base
+from tests.vectors import make_record_vectors as rows_of
+from tests.vectors.make_protocol_vectors import NOW, TAG_PRIME, named, payload, rational, sha, signed, u32
+from tests.vectors.make_record_vectors import ONE, TWO, canonical, digest_of, feature, real, schema
 
 PARTIES = ("a", "b", "c")
 F, W, SLOT_BITS = 7, 38, 40

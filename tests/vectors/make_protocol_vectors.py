@@ -195,7 +195,7 @@ def trust_statements(query_id):
     expiring.not_after_unix_s = NOW + 90 * 86_400
     stated = {"federation": "vectors", "party": "a"}
     features = ["base-0-3", "class-products", "class-weights", "cohort-noise", "event-times", "mask-graph"]
-    features += ["numbers", "persons", "question", "short-opening", "study", "weights"]
+    features += ["numbers", "persons", "question", "short-opening", "study", "training", "weights"]
     made = {
         "Retry": ("learner", query_pb2.Retry(query_id=query_id, learner="learner", attempt=2)),
         "Features": (

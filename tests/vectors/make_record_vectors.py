@@ -21,12 +21,11 @@ from fractions import Fraction
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
-
-import make_protocol_vectors as base
-from make_protocol_vectors import NOW, payload, sha, signed
+sys.path.insert(0, str(HERE.parents[1]))
 
 from rado.v1 import join_pb2, roster_pb2
+from tests.vectors import make_protocol_vectors as base
+from tests.vectors.make_protocol_vectors import NOW, payload, sha, signed
 
 ONE = 1 << 30
 NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")

@@ -1,5 +1,6 @@
 """A query of every kind and form, together with every field that a query can have."""
 
+import time
 from dataclasses import replace
 from datetime import date
 from fractions import Fraction
@@ -35,6 +36,7 @@ from tests.federation.party import World
 from wire.binding import Binding, OpeningSecret
 from wire.query import Feature, Query, features_of
 from wire.study import Study
+from wire.training import Training
 
 STUDY = Study(
     purpose="Which patients come back within a month?",
@@ -276,12 +278,36 @@ def every_query(world: World) -> dict[str, Query]:
             study=STUDY,
             features=(Feature.BASE.value, Feature.STUDY.value),
         ),
+        "moments of a training": _query(
+            world,
+            kinds()["moments"],
+            training=training_of(SCHEMA),
+            features=(Feature.BASE.value, Feature.TRAINING.value),
+        ),
         "moments with short opening": _query(
             replace(world, key=short_opening_key()),
             kinds()["moments"],
             features=(Feature.BASE.value, Feature.SHORT_OPENING.value),
         ),
     }
+
+
+def training_of(schema, **changes) -> Training:
+    """A training of queries over this schema, from this moment on."""
+    now = int(time.time())
+    fields = {
+        "name": bytes(range(32)),
+        "estimator": "newton",
+        "options": "rounds=10",
+        "schema_digest": schema.unweighted.digest,
+        "epsilon": Fraction(1),
+        "delta": Fraction(1, 10**6),
+        "queries": 10,
+        "max_attempts": 3,
+        "begins_unix_s": now - 60,
+        "ends_unix_s": now + 7 * 24 * 3600,
+    }
+    return Training(**(fields | changes))
 
 
 def step_and_needle(world: World) -> tuple[Query, Query]:

@@ -1303,6 +1303,67 @@ class FeatureMap(google.protobuf.message.Message):
 Global___FeatureMap: typing_extensions.TypeAlias = FeatureMap
 
 @typing.final
+class Training(google.protobuf.message.Message):
+    """Training says which training a query is a round of. Every query of the training carries the same, so that people at a
+    party can decide once, on all that it may ask.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    ESTIMATOR_FIELD_NUMBER: builtins.int
+    OPTIONS_FIELD_NUMBER: builtins.int
+    SCHEMA_DIGEST_FIELD_NUMBER: builtins.int
+    EPSILON_FIELD_NUMBER: builtins.int
+    DELTA_FIELD_NUMBER: builtins.int
+    QUERIES_FIELD_NUMBER: builtins.int
+    MAX_ATTEMPTS_FIELD_NUMBER: builtins.int
+    BEGINS_UNIX_S_FIELD_NUMBER: builtins.int
+    ENDS_UNIX_S_FIELD_NUMBER: builtins.int
+    name: builtins.bytes
+    """32 random bytes."""
+    estimator: builtins.str
+    """The estimator that asks, by its name in the learner's program: 1 to 40 of a-z, 0-9 and '-'."""
+    options: builtins.str
+    """Its options, for people: at most 200 printable characters."""
+    schema_digest: builtins.bytes
+    """The digest of the schema of all its queries, without a weight."""
+    queries: builtins.int
+    """The most queries that it sends; 0 for as many as fit in its epsilon."""
+    max_attempts: builtins.int
+    """The most attempts of each query."""
+    begins_unix_s: builtins.int
+    """When it began, Unix seconds. No query of it is older."""
+    ends_unix_s: builtins.int
+    """When it ends, Unix seconds. No query of it is made later."""
+    @property
+    def epsilon(self) -> Global___Rational:
+        """What all its answers cost at most, if other parties collude."""
+
+    @property
+    def delta(self) -> Global___Rational:
+        """At which epsilon is counted; 0 for pure noise."""
+
+    def __init__(
+        self,
+        *,
+        name: builtins.bytes = ...,
+        estimator: builtins.str = ...,
+        options: builtins.str = ...,
+        schema_digest: builtins.bytes = ...,
+        epsilon: Global___Rational | None = ...,
+        delta: Global___Rational | None = ...,
+        queries: builtins.int = ...,
+        max_attempts: builtins.int = ...,
+        begins_unix_s: builtins.int = ...,
+        ends_unix_s: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["delta", b"delta", "epsilon", b"epsilon"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["begins_unix_s", b"begins_unix_s", "delta", b"delta", "ends_unix_s", b"ends_unix_s", "epsilon", b"epsilon", "estimator", b"estimator", "max_attempts", b"max_attempts", "name", b"name", "options", b"options", "queries", b"queries", "schema_digest", b"schema_digest"]) -> None: ...
+
+Global___Training: typing_extensions.TypeAlias = Training
+
+@typing.final
 class Study(google.protobuf.message.Message):
     """Study is what a query is part of, as the learner states it: nothing checks it. Each text has 1 to 200 printable
     characters without outer spaces, as a query's purpose has.
@@ -1384,6 +1445,7 @@ class Query(google.protobuf.message.Message):
     PERSONS_FIELD_NUMBER: builtins.int
     MASK_NEIGHBOURS_FIELD_NUMBER: builtins.int
     STUDY_FIELD_NUMBER: builtins.int
+    TRAINING_FIELD_NUMBER: builtins.int
     federation: builtins.str
     """The federation's name."""
     learner: builtins.str
@@ -1492,6 +1554,10 @@ class Query(google.protobuf.message.Message):
     def study(self) -> Global___Study:
         """The study that it is part of; absent without one. With the feature "study"."""
 
+    @property
+    def training(self) -> Global___Training:
+        """The training that it is a round of; absent without one. With the feature "training"."""
+
     def __init__(
         self,
         *,
@@ -1529,9 +1595,10 @@ class Query(google.protobuf.message.Message):
         persons: Global___Persons | None = ...,
         mask_neighbours: builtins.int = ...,
         study: Global___Study | None = ...,
+        training: Global___Training | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_epoch", b"_epoch", "binding", b"binding", "delta", b"delta", "encoding", b"encoding", "epoch", b"epoch", "feature_map", b"feature_map", "gradient", b"gradient", "held_back", b"held_back", "kind", b"kind", "moments", b"moments", "paillier_key", b"paillier_key", "persons", b"persons", "rados", b"rados", "statistic", b"statistic", "study", b"study"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_epoch", b"_epoch", "answer_within_s", b"answer_within_s", "binding", b"binding", "cohort_min", b"cohort_min", "created_at_unix_s", b"created_at_unix_s", "delta", b"delta", "encoding", b"encoding", "epoch", b"epoch", "feature_map", b"feature_map", "features", b"features", "federation", b"federation", "gradient", b"gradient", "held_back", b"held_back", "honest_parties", b"honest_parties", "kind", b"kind", "learner", b"learner", "mask_neighbours", b"mask_neighbours", "max_attempts", b"max_attempts", "max_parties", b"max_parties", "max_rows", b"max_rows", "moments", b"moments", "noise_of_cohort", b"noise_of_cohort", "nonce", b"nonce", "not_after_unix_s", b"not_after_unix_s", "paillier_key", b"paillier_key", "persons", b"persons", "prepare_within_s", b"prepare_within_s", "purpose", b"purpose", "quorum_wait_s", b"quorum_wait_s", "rados", b"rados", "roster_version", b"roster_version", "schema", b"schema", "schema_digest", b"schema_digest", "statistic", b"statistic", "study", b"study", "upload_within_s", b"upload_within_s"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_epoch", b"_epoch", "binding", b"binding", "delta", b"delta", "encoding", b"encoding", "epoch", b"epoch", "feature_map", b"feature_map", "gradient", b"gradient", "held_back", b"held_back", "kind", b"kind", "moments", b"moments", "paillier_key", b"paillier_key", "persons", b"persons", "rados", b"rados", "statistic", b"statistic", "study", b"study", "training", b"training"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_epoch", b"_epoch", "answer_within_s", b"answer_within_s", "binding", b"binding", "cohort_min", b"cohort_min", "created_at_unix_s", b"created_at_unix_s", "delta", b"delta", "encoding", b"encoding", "epoch", b"epoch", "feature_map", b"feature_map", "features", b"features", "federation", b"federation", "gradient", b"gradient", "held_back", b"held_back", "honest_parties", b"honest_parties", "kind", b"kind", "learner", b"learner", "mask_neighbours", b"mask_neighbours", "max_attempts", b"max_attempts", "max_parties", b"max_parties", "max_rows", b"max_rows", "moments", b"moments", "noise_of_cohort", b"noise_of_cohort", "nonce", b"nonce", "not_after_unix_s", b"not_after_unix_s", "paillier_key", b"paillier_key", "persons", b"persons", "prepare_within_s", b"prepare_within_s", "purpose", b"purpose", "quorum_wait_s", b"quorum_wait_s", "rados", b"rados", "roster_version", b"roster_version", "schema", b"schema", "schema_digest", b"schema_digest", "statistic", b"statistic", "study", b"study", "training", b"training", "upload_within_s", b"upload_within_s"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_epoch", b"_epoch"]) -> typing.Literal["epoch"] | None: ...
     @typing.overload

@@ -272,7 +272,10 @@ CHOICES: Mapping[str, Sequence[str]] = {
 USUAL = USUAL_DESIGN
 
 _ROWS = ("rows", "parties", "party_rows")
-_OF_ASKING = ("honest", "key_bits", "cohort_min", "colluders", "max_rows", "quorum_wait_s", "purpose", "study")
+_OF_ASKING = (
+    *("honest", "key_bits", "cohort_min", "colluders", "max_rows", "quorum_wait_s", "purpose", "study"),
+    *("answer_within", "answer_within_s", "expires_after_s"),
+)
 # Not fields: where it runs, files of its machine, what is chosen above the form, and how a command waits and prints.
 _NOT_SHOWN = {"config", "map_file", "design", "wait", "timeout_s", "retries", "ask_again", "would_accept"}
 _NOT_OF_INQUIRIES = {"output", "picture", "plan", "release", "reuse"}
@@ -282,6 +285,7 @@ _FIRST = (
     "label",
     "purpose",
     "study",
+    "answer_within",
     *_ROWS,
     "statistic",
     "columns",

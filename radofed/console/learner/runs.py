@@ -26,6 +26,7 @@ from radofed.console.learner.queries import Following, Waiting
 from radofed.console.pages import Answer, Goto, Shown, Visit
 from wire.roster import Member
 from wire.status import QueryStatus
+from wire.training import Training
 
 
 class StoppedError(Exception):
@@ -96,6 +97,11 @@ class Stoppable:
     def earlier(self) -> Sequence[Release]:
         """The answers so far."""
         return self._source.earlier
+
+    @property
+    def training(self) -> Training | None:
+        """The training that the source's journal announced."""
+        return self._source.training
 
     @property
     def unanswered(self) -> Sequence[Unanswered]:

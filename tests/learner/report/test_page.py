@@ -1,5 +1,6 @@
 """The page: well formed, without scripts, with every figure; and honest about what is missing."""
 
+import json
 import re
 from dataclasses import replace
 from fractions import Fraction
@@ -17,6 +18,7 @@ from learner.report.page import MOST_DRAWN, document
 from learner.report.sentences import BANDS, NO_BANDS, assumptions, not_protected, registry_entry
 from learner.requests import MomentsRequest
 from learner.shapes import shapes_of
+from learner.studies import load_study
 from tests.html_page import Page, check_that_it_can_be_followed, check_that_it_loads_nothing
 from tests.learner.report.report_world import BACKWARDS, HTML, ROWS, SCHEMA, table
 from tests.learner.shapes.mapped import model
@@ -70,6 +72,23 @@ def test_a_purpose_is_the_learner_s_text(reported, tmp_path):
     assert f"As the learner states it in signed queries, which nothing checks: {HTML} (1 query)." in Page(text).words
     assert (made.purposes, made.without_purpose) == (((HTML, 1),), 0)
     assert "No query whose words are kept states a purpose." in words(reported.report(reported.answers[1]))
+
+
+def test_a_study_is_the_learner_s_text(reported, tmp_path):
+    file = tmp_path / "study.toml"
+    texts = {"purpose": HTML, "organisation": f"{HTML} 2", "person_in_charge": "<b>Ada</b>", "protocol_number": "<i>17"}
+    lines = [f"{name} = {json.dumps(text)}" for name, text in texts.items()]
+    file.write_text("\n".join([*lines, "begins = 2026-01-01", "ends = 2099-12-31"]))
+    directory = tmp_path / "of-a-study"
+    reported.asked(MomentsRequest(SCHEMA, epsilon=Fraction(1), study=file)).save(directory)
+    found = reported.report(directory)
+    assert found.to_dict()["studies"] == [load_study(file).to_dict() | {"queries": 1}]
+    assert registry_entry(found)["deployment"]["product"]["studies"] == [load_study(file).to_dict()]
+    text = document(found).saved()
+    assert not any(written in text for written in texts.values())
+    assert "&lt;i&gt;17" in text
+    assert "The learner states it; nothing checks it." in text
+    assert "No query names a study." in document(reported.report(reported.releases[0])).saved()
 
 
 def test_the_answers_come_first(report, newton):

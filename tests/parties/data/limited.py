@@ -1,13 +1,17 @@
 """A process that reads a table and sums over it with little memory: `python -m tests.parties.data.limited PLACE ...`.
 
-It prints the digest of the data and that of the sums, or the error. Memory is limited by RLIMIT_DATA, which counts what
-a process allocates and not the files that it maps.
+It prints the digest of the data and that of the sums, with the times, as JSON; or the error. Memory is limited by
+RLIMIT_DATA, which counts what a process allocates and not the files that it reads or maps.
 """
 
 import hashlib
+import json
 import logging
+import os
 import resource
 import sys
+import time
+from contextlib import ExitStack, suppress
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -22,13 +26,17 @@ from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation, sum_on_threads
 from dpcore.records.schema import Schema
 from parties.config import PartyCluster
-from parties.data import rows_elsewhere
-from parties.data.dataset import ClusterRowSums, RowsOnCluster, load
+from parties.data.dataset import ClusterRowSums, load
 from parties.data.disk_features import RowsOnDisk
+from parties.data.rows_elsewhere import RowsOnCluster
 from radobase.logs import Log
+from radobase.warm_workers import WarmWorkers
 from tests.waiting import HANG_S
 
+GRADIENTS = 8
+"""As many as a training by `newton` asks."""
 _HAD: list[int] = []
+_TICKS_S = os.sysconf("SC_CLK_TCK")
 
 
 def limit(more_bytes: int) -> None:
@@ -45,13 +53,11 @@ def unlimited() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
-def limited(function, more_bytes, directory, shared, payload):
+def limited(function, more_bytes, state, shared, payload):
     """The function's result on a worker of a cluster, within a limit. For functools.partial."""
-    if not _HAD:
-        warm_up(Path(directory))
     limit(more_bytes)
     try:
-        return function(shared, payload)
+        return function(state, shared, payload)
     finally:
         unlimited()
 
@@ -64,77 +70,101 @@ def warm_up(directory: Path) -> None:
         kind.contribution(data.records, 10, Computation(SeededRandom(3)))
 
 
+def warm_worker(state, directory, payload):
+    """`warm_up` on a worker, so slowly that each worker has its turn."""
+    if not state.setdefault("warm", False):
+        warm_up(Path(directory))
+        state["warm"] = True
+    time.sleep(0.05)
+    return 0
+
+
 def kinds(schema: Schema):
     """What is asked."""
     theta = tuple((1 << 20) * (place % 3 - 1) for place in range(schema.d))
-    yield GradientQuery("logistic", theta, Fraction(1), 3)
     yield MomentsQuery(Clip(Fraction(2), bias=True), 7, 3)
+    for _ in range(GRADIENTS):
+        yield GradientQuery("logistic", theta, Fraction(1), 3)
 
 
-def main(place: str, table: str, more_bytes: str, address: str = "", token_file: str = "") -> str:
-    """Read the table with the features in "memory", on "disk" or with a "cluster"."""
-    known, log, sums, kept = (
-        Schema.from_toml(Path(table, "schema.toml").read_text()),
-        Log("party"),
-        sum_on_threads,
-        None,
-    )
-    if place == "disk":
-        kept = RowsOnDisk(Path(table))
-    elif place == "cluster":
-        settings = PartyCluster(
-            address=address, token_file=Path(token_file), workers=2, timeout_s=HANG_S, reads_table=True
-        )
-        kept, sums = RowsOnCluster(settings, log), ClusterRowSums(settings, log)
-    warm_up(Path(table))
-    noted = Noted()
-    if place == "cluster":
-        logging.getLogger().addHandler(noted)
-        logging.getLogger().setLevel(logging.INFO)
-        rows_elsewhere.ClusterJob = with_limit(rows_elsewhere.ClusterJob, int(more_bytes), table)
-    limit(int(more_bytes))
-    data = load(Path(table) / "many", known, place=kept)
-    digest = hashlib.sha256()
-    for kind in kinds(known):
-        found = kind.contribution(data.records, 10, Computation(SeededRandom(3), row_sums=sums))
-        digest.update(np.ascontiguousarray(found).tobytes())
+def main(place: str, directory: Path, more_bytes: int, cluster: dict[str, str]) -> dict[str, object]:
+    """Read the table with the features in "memory", on "disk" or with a "cluster", whose settings these are."""
+    known, log = Schema.from_toml((directory / "schema.toml").read_text()), Log("party")
+    sums, kept, noted = sum_on_threads, RowsOnDisk(directory) if place == "disk" else None, Noted()
+    begun = time.perf_counter()
+    with ExitStack() as opened:
+        if place == "cluster":
+            settings = PartyCluster.model_validate({"timeout_s": HANG_S, "reads_table": True, **cluster})
+            workers = warm_workers(settings, more_bytes, directory)
+            opened.callback(workers.close)
+            noted.workers |= set(workers.names)
+            kept, sums = RowsOnCluster(settings, log, workers), ClusterRowSums(settings, log)
+            logging.getLogger().addHandler(noted)
+            logging.getLogger().setLevel(logging.INFO)
+        warm_up(directory)
+        used, begun = processor_s(noted.workers), [begun, time.perf_counter()]
+        limit(more_bytes)
+        data = load(directory / "many", known, place=kept)
+        begun.append(time.perf_counter())
+        digest = hashlib.sha256()
+        for kind in kinds(known):
+            found = kind.contribution(data.records, 10, Computation(SeededRandom(3), row_sums=sums))
+            digest.update(np.ascontiguousarray(found).tobytes())
+        begun.append(time.perf_counter())
+        start_s, read_s, sums_s = np.diff(begun).round(3).tolist()
+        used = processor_s(noted.workers) - used
     assert not noted.here, "some parts were done by this process"
-    return f"{data.records.rows} {data.report.digest.hex()} {digest.hexdigest()}"
+    said = f"{data.records.rows} {data.report.digest.hex()} {digest.hexdigest()}"
+    return {"said": said, "start_s": start_s, "read_s": read_s, "sums_s": sums_s, "processor_s": used, **noted.places}
+
+
+def processor_s(workers: set[str]) -> float:
+    """Of this process and those workers, which are on this machine."""
+    found = time.process_time()
+    for name in workers:
+        with suppress(OSError):
+            fields = Path("/proc", name.split("/")[1], "stat").read_text().rpartition(")")[2].split()
+            found += (int(fields[11]) + int(fields[12])) / _TICKS_S
+    return found
 
 
 class Noted(logging.Handler):
     """Adds up the parts that the node did itself. Prints what is logged."""
 
-    here = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self.here, self.workers, self.places = 0, set(), {}
 
     def emit(self, record: logging.LogRecord) -> None:
         """Note a record."""
         fields = getattr(record, "fields", {})
         self.here += fields.get("on_this_machine", 0)
+        self.workers |= set(fields.get("workers", ()))
+        self.places = {name: fields[name] for name in ("parts", "in_memory", "on_disk") if name in fields}
         sys.stderr.write(f"{record.getMessage()} {fields}\n")
 
 
-def with_limit(job, more_bytes, directory):
-    """The class of jobs whose workers are limited, to twice as much: Ray allocates in them, too."""
+def warm_workers(settings: PartyCluster, more_bytes: int, directory: Path) -> WarmWorkers:
+    """Workers that are there, with their libraries loaded. What they are asked later is limited."""
     # By its name, which workers can import: this module is __main__.
-    from tests.parties.data.limited import limited as by_name
+    from tests.parties.data import limited as by_name
 
-    class Limited(job):  # type: ignore[valid-type]  # a variable
-        def __init__(self, settings, function, shared):
-            super().__init__(settings, partial(by_name, function, 2 * more_bytes, directory), shared)
+    class Limited(WarmWorkers):
+        def results(self, function, *about):
+            return super().results(partial(by_name.limited, function, more_bytes), *about)
 
-        def __enter__(self):
-            # Ray's own processes are not limited.
-            unlimited()
-            entered = super().__enter__()
-            limit(more_bytes)
-            return entered
-
-    return Limited
+    workers, begun = Limited(settings), time.monotonic()
+    while len(workers.names) < workers.expected or time.monotonic() - begun < 0.1:
+        count = 4 * settings.workers
+        about = (by_name.warm_worker, str(directory), count, lambda *_: 0, lambda _: None)
+        assert len(list(WarmWorkers.results(workers, *about))) == count
+    return workers
 
 
 if __name__ == "__main__":
     try:
-        sys.stdout.write(main(*sys.argv[1:]) + "\n")
+        place, directory, more_bytes, *cluster = sys.argv[1:]
+        settings = dict(each.split("=", 1) for each in cluster)
+        sys.stdout.write(json.dumps(main(place, Path(directory), int(more_bytes), settings)) + "\n")
     except RadofedError as error:
-        sys.stdout.write(f"{error}\n")
+        sys.stdout.write(json.dumps({"said": str(error)}) + "\n")

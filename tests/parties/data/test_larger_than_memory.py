@@ -1,5 +1,6 @@
-"""A table that is four times as large as the memory that a node may use, and twice that of a worker of its cluster."""
+"""A table that is four times as large as the memory that a node may use, and a worker of its cluster."""
 
+import json
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from dpcore.records.schema import Schema
 from tests.ray_nodes import ROOT, needs_ray
 from tests.waiting import HANG_S
 
-COLUMNS, ROWS, FILES = 60, 2_000_000, 5
+COLUMNS, ROWS, FILES = 20, 5_000_000, 5
 # The rows as records, a quarter of which is the limit.
 RECORD_BYTES = 4 * (COLUMNS + 1) * ROWS
 LIMIT_BYTES = RECORD_BYTES // 4
@@ -44,8 +45,8 @@ def table(tmp_path_factory):
     return directory
 
 
-def said(table, place, limit_bytes, *more):
-    arguments = (place, table, limit_bytes, *more)
+def said(table, place, limit_bytes, **cluster):
+    arguments = (place, table, limit_bytes, *(f"{name}={value}" for name, value in cluster.items()))
     done = subprocess.run(
         [sys.executable, "-m", "tests.parties.data.limited", *map(str, arguments)],
         cwd=ROOT,
@@ -56,13 +57,13 @@ def said(table, place, limit_bytes, *more):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")
 def alone(table):
     """What one machine with memory enough says."""
-    found = said(table, "memory", 4 * RECORD_BYTES)
+    found = said(table, "memory", 4 * RECORD_BYTES)["said"]
     assert found.startswith(f"{ROWS} ")
     return found
 
@@ -70,13 +71,20 @@ def alone(table):
 @pytest.mark.more
 @pytest.mark.slow
 def test_on_disk_it_is_as_in_memory(table, alone):
-    assert "has more rows than fit into memory" in said(table, "memory", LIMIT_BYTES)
-    assert said(table, "disk", LIMIT_BYTES) == alone
+    assert "has more rows than fit into memory" in said(table, "memory", LIMIT_BYTES)["said"]
+    assert said(table, "disk", LIMIT_BYTES)["said"] == alone
 
 
 @pytest.mark.more
 @pytest.mark.slow
 @needs_ray
-def test_workers_read_it_with_little_memory(table, alone, nodes):
+@pytest.mark.parametrize("rest", ["on disk", "read again"])
+def test_workers_read_it_with_little_memory(table, alone, nodes, rest):
+    """Each worker keeps what two fifths of its limit hold. The rest it keeps on disk, or reads for each sum."""
     nodes.fill(2)
-    assert said(table, "cluster", LIMIT_BYTES, nodes.address, nodes.token_file) == alone
+    cluster = {"address": nodes.address, "token_file": nodes.token_file, "workers": 2}
+    cluster |= {"worker_disk": table} if rest == "on disk" else {}
+    found = said(table, "cluster", LIMIT_BYTES, **cluster, worker_memory_bytes=LIMIT_BYTES * 2 // 5)
+    assert found["said"] == alone
+    assert 0 < found["in_memory"] < found["parts"]
+    assert (found["in_memory"] + found["on_disk"] == found["parts"]) == (rest == "on disk")

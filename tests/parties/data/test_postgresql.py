@@ -1,12 +1,21 @@
 """A party's rows from a real PostgreSQL server: types, one snapshot, read-only, and what may go wrong."""
 
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
 import pytest
 
 from dpcore.errors import ConfigurationError, DataError
-from parties.data.dataset import check, load
+from dpcore.queries.gradient import GradientQuery
+from dpcore.randomness.sources import SeededRandom
+from dpcore.records.computation import Computation
+from parties.data.dataset import ClusterRowSums, check, load
+from radobase.logs import Log
 from radobase.tables.database_source import DatabaseSource
 from radobase.tables.tables import open_table
 from tests.parties.data.test_databases import CLINIC, KEY, REFUSING, ROWS, as_parquet
+from tests.parties.data.test_rows_elsewhere import SETTINGS, on_cluster
 from tests.postgresql import PASSWORD, needs_postgresql
 
 pytestmark = [needs_postgresql, pytest.mark.more]
@@ -237,3 +246,18 @@ def test_a_batch_is_small(source):
     sizes = [batch.nbytes for batch in open_table(source("TABLE many")).batches(["id", "note"])]
     assert len(sizes) > 3
     assert max(sizes) < 8 << 20
+
+
+def test_workers_read_ranges_of_a_key(source):
+    """In two parts, each in a session of its own; in the key's order, also on one machine."""
+    query = "SELECT id::int8 AS number, id, age, dose, ill FROM many ORDER BY age"
+    by_key = replace(source(query), key="number")
+    alone = load(by_key, CLINIC, row_key=KEY, id_column="id")
+    found = load(by_key, CLINIC, row_key=KEY, id_column="id", place=on_cluster())
+    assert found.report == alone.report
+    assert [each.rows for each in found.records.features.table.ranges] == [1 << 17, MANY - (1 << 17)]
+    assert alone.report.digest != load(source(query), CLINIC, row_key=KEY, id_column="id").report.digest
+    query = GradientQuery("logistic", (1 << 20,) * CLINIC.d, Fraction(1), 3)
+    sums = ClusterRowSums(SETTINGS, Log("party"))
+    summed = query.contribution(found.records, 10, Computation(SeededRandom(3), row_sums=sums))
+    np.testing.assert_array_equal(summed, query.contribution(alone.records, 10, Computation(SeededRandom(3))))

@@ -3,13 +3,18 @@
 import os
 import pickle
 import shutil
+import sqlite3
+from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
@@ -25,6 +30,7 @@ from dpcore.rados.designs import dp_feat_design, plain_design
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation, PartySecret, sum_on_threads
+from dpcore.records.elsewhere import FeaturesElsewhere
 from dpcore.records.feature_map import Column, FeatureMap, Hat, Term
 from dpcore.records.features import Label
 from dpcore.records.held_back import HeldBack, Part, RowKey
@@ -32,15 +38,19 @@ from dpcore.records.persons import Persons
 from dpcore.records.records import BLOCK_ROWS
 from dpcore.records.shared_schema import SharedSchema
 from parties.config import PartyCluster, PartyConfig
-from parties.data import rows_elsewhere
-from parties.data.dataset import ClusterRowSums, RowsOnCluster, load
-from radobase.cluster_jobs import ClusterError, ClusterJob, _read
+from parties.data import part_sums
+from parties.data.dataset import ClusterRowSums, load
+from parties.data.rows_elsewhere import RowsOnCluster
+from parties.node import PartyNode
+from radobase.cluster_jobs import ClusterError, _read
 from radobase.logs import Log
-from radobase.tables.parquet_table import file_state
+from radobase.tables.database_source import DatabaseSource
+from radobase.tables.parquet_table import FileList, file_state
 from radobase.tables.recoding import load_recode
+from radobase.warm_workers import WarmWorkers
 from tests.federation.party import SCHEMA
-from tests.ray_nodes import needs_ray, slowly
-from tests.waiting import HANG_S
+from tests.ray_nodes import needs_ray, slowly_with_state
+from tests.waiting import HANG_S, wait_until
 
 KEY = RowKey(bytes(32), "f", "p", "d")
 FILES = ((5000, 3), (300, 1), (9000, 4), (4096, 2))
@@ -79,42 +89,43 @@ def files(tmp_path_factory):
     return write(tmp_path_factory.mktemp("table"))
 
 
-class PlainJob:
-    """In place of a ClusterJob: this process computes, and every message is pickled as between processes."""
+class PlainWorkers:
+    """In place of WarmWorkers: this process computes as two workers, and messages are pickled as between processes."""
 
-    order = 1
+    names, expected = ("here/1/a", "here/2/b"), 2
 
-    def __init__(self, settings, function, shared):
-        self.function, self.shared = pickle.loads(pickle.dumps((function, shared)))
+    def __init__(self):
+        self.states = {name: {} for name in self.names}
 
-    def __enter__(self):
-        return self
+    def results(self, function, shared, count, load, owner, idle):
+        """Each worker what it owns, and the least busy what none does; in an order that is not the rows'."""
+        function, shared = pickle.loads(pickle.dumps((function, shared)))
+        owners = [owner(number) for number in range(count)]
+        given = Counter({name: owners.count(name) for name in self.names})
+        for number in [*range(0, count, 2), *range(1, count, 2)]:
+            name = owners[number] if owners[number] in self.names else min(self.names, key=given.__getitem__)
+            given[name] += owners[number] != name
+            answer = function(self.states[name], shared, pickle.loads(pickle.dumps(load(number, name))))
+            yield number, name, _read(pickle.dumps((number, answer)))[1]
 
-    def __exit__(self, *_):
-        return
 
-    def results(self, count, load, idle):
-        for number in range(count)[:: self.order]:
-            answer = self.function(self.shared, pickle.loads(pickle.dumps(load(number))))
-            yield _read(pickle.dumps((number, answer)))
-
-
-class BackwardsJob(PlainJob):
-    """The last part first."""
-
-    order = -1
+def works(monkeypatch, results):
+    """Have `results` in place of the workers'."""
+    monkeypatch.setattr(PlainWorkers, "results", results)
 
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch, caplog):
     caplog.set_level("INFO")
     monkeypatch.setattr("parties.data.rows_elsewhere.LEAST_PART_ROWS", 1)
-    monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", PlainJob)
-    monkeypatch.setattr("radobase.cluster_jobs.check_cluster", lambda _: None)
+
+
+def on_cluster(settings=SETTINGS):
+    return RowsOnCluster(settings, Log("party"), PlainWorkers())
 
 
 def read(table, settings=None, schema=SCHEMA):
-    place = settings and RowsOnCluster(settings, Log("party"))
+    place = settings and on_cluster(settings)
     return load(table, schema, row_key=KEY, id_column="id", place=place)
 
 
@@ -136,10 +147,12 @@ KINDS = {
 }
 
 
-def test_all_is_as_on_one_machine(files, monkeypatch, caplog):
+@pytest.mark.parametrize("kept", ["memory", "disk", "not", pytest.param("a part in memory", marks=pytest.mark.more)])
+def test_all_is_as_on_one_machine(files, tmp_path, caplog, kept):
     alone = read(files)
-    monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", BackwardsJob)
-    data = read(files, SETTINGS)
+    change = {"worker_memory_bytes": {"memory": None, "a part in memory": 60_000}.get(kept, 0)}
+    change |= {"worker_disk": tmp_path} if kept == "disk" else {}
+    data = read(files, SETTINGS.model_copy(update=change))
     assert data.report == alone.report
     assert data.records.rows == ROWS
     np.testing.assert_array_equal(data.records.labels, alone.records.labels)
@@ -152,6 +165,14 @@ def test_all_is_as_on_one_machine(files, monkeypatch, caplog):
     assert len(said) > len(KINDS)
     assert all(each["rows"] == ROWS and each["parts"] > 3 and not each["on_this_machine"] for each in said)
     assert all(sum(each["workers"].values()) == each["parts"] for each in said)
+    places = {(each["in_memory"] > 0, each["on_disk"] > 0, each["in_memory"] + each["on_disk"]) for each in said}
+    (found,) = {"memory": {(True, False, said[0]["parts"])}, "disk": {(False, True, said[0]["parts"])}}.get(
+        kept, places
+    )
+    assert places == {found}
+    assert found[0] == (kept in {"memory", "a part in memory"})
+    # What is kept is not read again.
+    assert [each["kept"] for each in said] == [0, *[found[2]] * (len(said) - 1)]
 
 
 def warnings(caplog):
@@ -159,14 +180,14 @@ def warnings(caplog):
 
 
 def damaged(change):
-    """A job whose workers' answers `change` alters: change(number, answer)."""
+    """Results of workers whose answers `change` alters: change(number, answer)."""
+    real = PlainWorkers.results
 
-    class Job(PlainJob):
-        def results(self, count, load, idle):
-            for number, answer in super().results(count, load, idle):
-                yield number, change(number, answer)
+    def results(self, *about):
+        for number, name, answer in real(self, *about):
+            yield number, name, change(number, answer)
 
-    return Job
+    return results
 
 
 MOST = (1 << 63) - 1
@@ -174,9 +195,9 @@ SWAPPED: dict[int, tuple] = {}
 
 
 def another(number, answer):
-    """The answer of the part before, which is of as many rows."""
+    """The answer of a part before."""
     SWAPPED[number] = answer
-    return SWAPPED.get(number - 1, answer)
+    return SWAPPED.get(number - 2, answer)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +214,7 @@ def another(number, answer):
 def test_a_wrong_answer_is_noticed_and_the_part_summed_again(files, monkeypatch, caplog, change, reason):
     kind = KINDS["gradient"][0]
     alone, data = read(files), read(files, SETTINGS)
-    monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", damaged(change))
+    works(monkeypatch, damaged(change))
     np.testing.assert_array_equal(contribution(data, kind), contribution(alone, kind))
     found = warnings(caplog)
     assert found
@@ -209,7 +230,7 @@ def test_a_wrong_answer_is_noticed_and_the_part_summed_again(files, monkeypatch,
     ],
 )
 def test_a_wrong_reading_is_noticed_and_the_part_read_again(files, monkeypatch, caplog, change, reason):
-    monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", damaged(change))
+    works(monkeypatch, damaged(change))
     assert read(files, SETTINGS).report == read(files).report
     assert warnings(caplog)
     assert all(reason in each for each in warnings(caplog))
@@ -228,41 +249,53 @@ def test_labels_of_another_form_are_noticed(files, monkeypatch, caplog):
 
     for change in (wider, fewer, shorter, lambda _, answer: answer[:4]):
         caplog.clear()
-        monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", damaged(change))
+        works(monkeypatch, damaged(change))
         assert read(files, SETTINGS).report == read(files).report
         assert len(warnings(caplog)) > 3
 
 
-def unable(function, shared, payload):
-    """For functools.partial: a worker with too little memory."""
-    raise MemoryError
-
-
-@pytest.mark.more
 def test_a_worker_without_memory_says_so_and_this_machine_does_its_part(files, monkeypatch, caplog):
-    real = rows_elsewhere._read_part
     data = read(files)
 
-    class Small(PlainJob):
-        def __init__(self, settings, function, shared):
-            super().__init__(settings, partial(rows_elsewhere._answered, partial(unable, real)), shared)
+    def unable(*_, **__):
+        raise MemoryError
 
-    monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", Small)
+    # What a worker calls. This machine calls it by a name of its own.
+    monkeypatch.setattr("parties.data.part_sums.read_here", unable)
     assert read(files, SETTINGS).report == data.report
     assert all("too little memory" in each for each in warnings(caplog))
     (said,) = [record.fields for record in caplog.records if record.getMessage() == "cluster read the table"]
     assert said["on_this_machine"] == said["parts"]
 
 
+def test_a_worker_that_keeps_too_much_keeps_less(files, monkeypatch, caplog):
+    alone, data = read(files), read(files, SETTINGS)
+    real, left = part_sums.sum_here, [1]
+
+    def short_of_memory(*about, threads):
+        left[0] -= 1
+        if left[0] >= 0:
+            raise MemoryError
+        return real(*about, threads)
+
+    monkeypatch.setattr(part_sums, "sum_here", short_of_memory)
+    kind = KINDS["gradient"][0]
+    np.testing.assert_array_equal(contribution(data, kind), contribution(alone, kind))
+    assert not warnings(caplog)
+    *_, said = [record.fields for record in caplog.records if record.getMessage() == "cluster read the table"]
+    assert 0 < said["in_memory"] < said["parts"]
+
+
 @pytest.mark.more
 def test_a_cluster_that_fails_leaves_the_rest_to_this_machine(files, monkeypatch, caplog):
-    class Ends(PlainJob):
-        def results(self, count, load, idle):
-            yield from list(super().results(2, load, idle))
-            raise ClusterError("the cluster is gone")
+    real = PlainWorkers.results
+
+    def ends(self, function, shared, count, *about):
+        yield from real(self, function, shared, 2, *about)
+        raise ClusterError("the cluster is gone")
 
     alone = read(files)
-    monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", Ends)
+    works(monkeypatch, ends)
     data = read(files, SETTINGS)
     assert data.report == alone.report
     for kind, feature_map in KINDS.values():
@@ -270,21 +303,63 @@ def test_a_cluster_that_fails_leaves_the_rest_to_this_machine(files, monkeypatch
     assert set(warnings(caplog)) == {"the cluster is gone"}
 
 
+def test_what_a_lost_worker_kept_is_read_by_others(files, monkeypatch, caplog):
+    alone, data, kind = read(files), read(files, SETTINGS), KINDS["gradient"][0]
+    parts = len(data.records.features.table.ranges)
+    monkeypatch.setattr(PlainWorkers, "names", ("here/2/b", "here/3/c"))
+    data.records.features.table.place.workers.states["here/3/c"] = {}
+    for _ in range(2):
+        np.testing.assert_array_equal(contribution(data, kind), contribution(alone, kind))
+    _, first, second = [each.fields for each in caplog.records if each.getMessage() == "cluster read the table"]
+    assert first["kept"] == parts // 2
+    assert second["kept"] == parts
+    assert set(second["workers"]) == {"here/2/b", "here/3/c"}
+
+
+def test_a_worker_that_keeps_more_than_its_share_gives_parts_away(files, monkeypatch, caplog):
+    monkeypatch.setattr(PlainWorkers, "names", ("here/1/a",))
+    monkeypatch.setattr(PlainWorkers, "expected", 1)
+    alone, data, kind = read(files), read(files, SETTINGS), KINDS["gradient"][0]
+    workers = data.records.features.table.place.workers
+    assert {worker for worker, _ in data.records.features.table.kept.values()} == {"here/1/a"}
+    monkeypatch.setattr(PlainWorkers, "names", ("here/2/b", "here/1/a"))
+    monkeypatch.setattr(PlainWorkers, "expected", 2)
+    workers.states["here/2/b"] = {}
+    for _ in range(2):
+        np.testing.assert_array_equal(contribution(data, kind), contribution(alone, kind))
+    *_, said = [each.fields for each in caplog.records if each.getMessage() == "cluster read the table"]
+    assert said["kept"] == said["parts"] == said["in_memory"]
+    assert min(said["workers"].values()) > 1
+    held = [set(state["parts"]._parts) for state in workers.states.values()]
+    assert not held[0] & held[1]
+
+
+def test_workers_keep_the_reading_of_the_table_that_was_asked_for_last(files, caplog):
+    """A party that finds its table unchanged goes on with the former reading."""
+    place = RowsOnCluster(SETTINGS, Log("party"), PlainWorkers())
+    alone, kind = read(files), KINDS["gradient"][0]
+    first, second = (load(files, SCHEMA, row_key=KEY, id_column="id", place=place) for _ in range(2))
+    states, parts = place.workers.states.values(), len(first.records.features.table.ranges)
+    for data in (second, first, first, second, second):
+        np.testing.assert_array_equal(contribution(data, kind), contribution(alone, kind))
+        assert {state["parts"]._table for state in states} == {data.records.features.table.reading.table}
+        assert sum(len(state["parts"]._parts) for state in states) == parts
+
+
 def test_a_file_that_is_missing_at_a_worker_is_read_by_this_machine(files, tmp_path, monkeypatch, caplog):
     table = shutil.copytree(files, tmp_path / "table")
     alone = read(table)
     moved = next(table.rglob("*.parquet"))
 
-    class Without(PlainJob):
-        def results(self, count, load, idle):
-            for number in range(count):
-                payload = load(number)
-                moved.rename(moved.with_suffix(".away"))
-                answer = self.function(self.shared, payload)
-                moved.with_suffix(".away").rename(moved)
-                yield number, answer
+    def without(self, function, shared, count, load, owner, idle):
+        for number in range(count):
+            payload = load(number, self.names[0])
+            moved.rename(moved.with_suffix(".away"))
+            answer = function({}, shared, payload)
+            moved.with_suffix(".away").rename(moved)
+            yield number, self.names[0], answer
 
-    monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", Without)
+    works(monkeypatch, without)
     data = read(table, SETTINGS)
     assert data.report == alone.report
     assert warnings(caplog)
@@ -321,16 +396,16 @@ def test_a_file_that_changes_while_it_is_read_is_refused(files, tmp_path, monkey
     table = shutil.copytree(files, tmp_path / "table")
     last = max(table.rglob("*.parquet"))
 
-    class Meanwhile(PlainJob):
-        def results(self, count, load, idle):
-            for number, answer in super().results(count - 1, load, idle):
-                if number == 0:
-                    rewritten(last, keep_time=False)
-                yield number, answer
-            yield from ()
-            raise ClusterError("ended")
+    real = PlainWorkers.results
 
-    monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", Meanwhile)
+    def meanwhile(self, function, shared, count, *about):
+        for number, name, answer in real(self, function, shared, count - 1, *about):
+            if number == 0:
+                rewritten(last, keep_time=False)
+            yield number, name, answer
+        raise ClusterError("ended")
+
+    works(monkeypatch, meanwhile)
     with pytest.raises(DataError, match="changed since its rows were counted"):
         read(table, SETTINGS)
 
@@ -361,10 +436,10 @@ def test_files_of_other_columns_and_other_tables_are_refused(files, tmp_path):
         read(one, SETTINGS)
     text = tmp_path / "table.csv"
     text.write_text("age,smoker,stayed,id\n1,yes,no,a\n")
-    with pytest.raises(ConfigurationError, match="workers read Parquet files alone"):
+    with pytest.raises(ConfigurationError, match="neither Parquet nor a database"):
         read(text, SETTINGS)
     with pytest.raises(ConfigurationError, match="need the rows on this machine"):
-        place = RowsOnCluster(SETTINGS, Log("party"))
+        place = on_cluster()
         load(files, SCHEMA, row_key=KEY, id_column="id", epoch_column="year", place=place)
 
 
@@ -373,7 +448,7 @@ def test_several_labels_and_recoded_cells_are_as_on_one_machine(files, tmp_path)
     schema = SharedSchema({"stayed": SCHEMA, "late": replace(SCHEMA, label=late)})
     path = tmp_path / "recode.toml"
     path.write_text('[columns.smoker]\ncells = { "yes" = "no", "no" = "yes" }\n')
-    recode, place = load_recode(path, schema), RowsOnCluster(SETTINGS, Log("party"))
+    recode, place = load_recode(path, schema), on_cluster()
     alone = load(files, schema, row_key=KEY, id_column="id", recode=recode)
     data = load(files, schema, row_key=KEY, id_column="id", recode=recode, place=place)
     assert data.report == alone.report
@@ -403,9 +478,13 @@ def test_features_that_are_elsewhere_cannot_be_read_here(files):
         ClusterRowSums(SETTINGS, Log("party"))(None, data.records.between(5, 10))
 
 
-def test_averages_over_persons_are_the_same(files):
-    kind = replace(KINDS["moments"][0], persons=Persons(1))
-    np.testing.assert_array_equal(contribution(read(files, SETTINGS), kind), contribution(read(files), kind))
+def test_averages_over_persons_are_the_same_in_one_pass(files, caplog):
+    data, alone = read(files, SETTINGS), read(files)
+    for name in ("moments", "statistics"):
+        kind = replace(KINDS[name][0], persons=Persons(1))
+        caplog.clear()
+        np.testing.assert_array_equal(contribution(data, kind), contribution(alone, kind))
+        assert [record.getMessage() for record in caplog.records] == ["cluster read the table"]
 
 
 def test_a_damaged_footer_is_refused(tmp_path):
@@ -418,29 +497,39 @@ def test_a_damaged_footer_is_refused(tmp_path):
 @pytest.mark.more
 @pytest.mark.slow
 @needs_ray
-def test_a_lost_worker_costs_its_part_only(nodes, tmp_path, monkeypatch, caplog):
+def test_a_lost_worker_costs_its_parts_only(nodes, tmp_path, monkeypatch, caplog):
+    """One is killed while it reads, and one, or the same, while it sums what it kept."""
     table = tmp_path / "one.parquet"
     pq.write_table(columns(12 * BLOCK_ROWS, 4), table, row_group_size=BLOCK_ROWS)
+    nodes.fill(2)
 
-    class Slow(ClusterJob):
-        def __init__(self, settings, function, shared):
-            super().__init__(settings, partial(slowly, function), shared)
+    class Slow(WarmWorkers):
+        def results(self, function, *about):
+            return super().results(partial(slowly_with_state, function), *about)
 
-    monkeypatch.setattr("parties.data.rows_elsewhere.ClusterJob", Slow)
-    settings = SETTINGS.model_copy(update={"address": nodes.address, "token_file": nodes.token_file, "workers": 3})
+    settings = SETTINGS.model_copy(update={"address": nodes.address, "token_file": nodes.token_file, "workers": 2})
     killed = []
 
-    def progress(_):
+    def progress(*_):
         if not killed:
-            killed.append(nodes.kill_busy_worker())
+            killed.append(nodes.kill_busy_warm_worker())
 
-    place = RowsOnCluster(settings, Log("party"))
-    data = load(table, SCHEMA, progress, row_key=KEY, id_column="id", place=place)
-    assert data.report == read(table).report
-    (said,) = [record.fields for record in caplog.records if record.getMessage() == "cluster read the table"]
-    assert 1 <= said["again"] <= 6
-    assert said["on_this_machine"] == 0
-    assert sum(said["workers"].values()) == said["parts"]
+    alone, kind = read(table), KINDS["gradient"][0]
+    with closing(Slow(settings)) as workers:
+        place = RowsOnCluster(settings, Log("party"), workers)
+        data = load(table, SCHEMA, progress, row_key=KEY, id_column="id", place=place)
+        assert data.report == alone.report
+        for again in (True, False):
+            if again:
+                killed.clear()
+            computation = Computation(SeededRandom(3), None, ClusterRowSums(settings, Log("party")), progress)
+            found = kind.contribution(data.records, 10, computation)
+            np.testing.assert_array_equal(found, kind.contribution(alone.records, 10, Computation(SeededRandom(3))))
+    said = [record.fields for record in caplog.records if record.getMessage() == "cluster read the table"]
+    assert all(each["on_this_machine"] == 0 and sum(each["workers"].values()) == each["parts"] for each in said)
+    assert [1 <= each["again"] <= 6 for each in said] == [True, True, False]
+    assert said[1]["kept"] < said[0]["parts"]
+    assert not warnings(caplog)
 
 
 @pytest.mark.parametrize("change", [{"epoch_column": "month", "id_column": "id"}, {"rows_on_disk": True}])
@@ -450,6 +539,147 @@ def test_a_configuration_that_cannot_be_is_refused(offline, change):
     assert PartyConfig.model_validate(config | cluster).cluster.reads_table
     with pytest.raises(ValueError, match="leave out epoch_column and rows_on_disk"):
         PartyConfig.model_validate(config | cluster | change)
-    with pytest.raises(ValueError, match="needs data, Parquet files"):
-        database = {"data": None, "source": "sqlite:t", "query": "SELECT 1"}
+    database = {"data": None, "source": "sqlite:t", "query": "SELECT 1"}
+    with pytest.raises(ValueError, match="needs data, Parquet files that workers find, or a key_column"):
         PartyConfig.model_validate(config | cluster | database)
+    assert PartyConfig.model_validate(config | cluster | database | {"key_column": "id"}).table.key == "id"
+    with pytest.raises(ValueError, match="write the whole path"):
+        PartyConfig.model_validate(config | {"cluster": {"address": "auto", "worker_disk": "rows"}})
+
+
+@pytest.mark.more
+def test_a_node_starts_its_workers_once_and_ends_them(offline, monkeypatch):
+    """Also when it reads its table again."""
+    made = []
+
+    class Noted(PlainWorkers):
+        def __init__(self, _settings):
+            super().__init__()
+            made.append(self)
+            self.closed = False
+
+        def close(self):
+            self.closed = True
+
+    monkeypatch.setattr("parties.node.WarmWorkers", Noted)
+    config = PartyConfig.load(offline.directory("ada") / "party.toml")
+    table = offline.directory("ada") / "rows.parquet"
+    pq.write_table(pyarrow.csv.read_csv(config.data), table)
+    with PartyNode(config.model_copy(update={"data": table, "cluster": SETTINGS})) as node:
+        assert isinstance(node._lifecycle.party.records.features, FeaturesElsewhere)
+        # With the same rows and another time of writing.
+        os.utime(table, ns=(0, 0))
+        node.data.ask()
+        wait_until(lambda: node.data.status()["reloads"], what="the load")
+        (workers,) = made
+        features = node._lifecycle.party.records.features
+        for rows in features.table.ranges:
+            rows.check()
+        assert features.table.place.workers is workers
+        kept = [len(state["parts"]._parts) for state in workers.states.values() if state]
+        assert sum(kept) == len(features.table.ranges)
+        assert not workers.closed
+    assert workers.closed
+
+
+def test_several_files_need_a_name_in_the_ledger(offline, tmp_path):
+    config = PartyConfig.load(offline.directory("ada") / "party.toml").model_dump(by_alias=True)
+    for data in (["a.parquet", "b.parquet"], str(tmp_path / "*.parquet")):
+        with pytest.raises(ValueError, match="set data_source"):
+            PartyConfig.model_validate(config | {"data": data, "data_source": None})
+        found = PartyConfig.model_validate(config | {"data": data, "data_source": "stays"})
+        assert found.source == "stays"
+    with pytest.raises(ValueError, match="name at least one file"):
+        PartyConfig.model_validate(config | {"data": [], "data_source": "stays"})
+    with pytest.raises(ValueError, match="key_column and password_file are for a database"):
+        PartyConfig.model_validate(config | {"key_column": "id"})
+
+
+def test_a_list_of_files_is_read_as_on_one_machine(files):
+    paths = FileList(tuple(sorted(files.rglob("*.parquet"), reverse=True)))
+    data, alone = read(paths, SETTINGS), read(paths)
+    assert data.report == alone.report
+    assert alone.report.digest != read(files).report.digest
+    kind = KINDS["gradient"][0]
+    np.testing.assert_array_equal(contribution(data, kind), contribution(alone, kind))
+
+
+def in_database(path, kind, rows):
+    """A table whose rows are not in the order of their key, and the source that reads them by it."""
+    database = sqlite3.connect(path) if kind == "sqlite" else duckdb.connect(path)
+    database.execute("CREATE TABLE patients (number BIGINT, age DOUBLE, smoker TEXT, stayed TEXT, id TEXT)")
+    found = rows.to_pylist()
+    for place in [*range(0, len(found), 2), *range(1, len(found), 2)]:
+        found[place]["number"] = 7 * place - 1000
+    listed = sorted(found, key=lambda row: -row["number"] % 17)
+    names = ("number", "age", "smoker", "stayed", "id")
+    if kind == "duckdb":
+        written = pa.Table.from_pylist(listed).select(names)
+        database.register("written", written)
+        database.execute("INSERT INTO patients SELECT * FROM written")
+    else:
+        database.executemany(
+            "INSERT INTO patients VALUES (?, ?, ?, ?, ?)", [[row[name] for name in names] for row in listed]
+        )
+    database.commit()
+    database.close()
+    return DatabaseSource.of(f"{kind}:{path}", "SELECT * FROM patients", key="number")
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_a_database_is_read_by_ranges_of_its_key(tmp_path, caplog, kind):
+    """And on one machine in the order of the key."""
+    rows, path = columns(2 * BLOCK_ROWS + 500, 4), tmp_path / "one.parquet"
+    pq.write_table(rows, path)
+    source = in_database(tmp_path / f"t.{kind}", kind, rows)
+    data, alone = read(source, SETTINGS), read(source)
+    assert data.report == alone.report
+    assert alone.report.digest == read(path).report.digest
+    assert [each.rows for each in data.records.features.table.ranges] == [BLOCK_ROWS, BLOCK_ROWS, 500]
+    for settings in (SETTINGS, SETTINGS.model_copy(update={"worker_memory_bytes": 0})):
+        found = read(source, settings)
+        np.testing.assert_array_equal(
+            contribution(found, KINDS["gradient"][0]), contribution(alone, KINDS["gradient"][0])
+        )
+    assert not warnings(caplog)
+
+
+def changed(path, kind, *statements):
+    with closing(sqlite3.connect(path) if kind == "sqlite" else duckdb.connect(path)) as database:
+        for statement in statements:
+            database.execute(statement)
+        database.commit()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_a_database_that_changed_since_it_was_read_is_refused(tmp_path, kind):
+    path = tmp_path / f"t.{kind}"
+    source = in_database(path, kind, columns(BLOCK_ROWS + 500, 4))
+    data = read(source, SETTINGS.model_copy(update={"worker_memory_bytes": 0}))
+    changed(path, kind, "UPDATE patients SET age = 41.5 WHERE number = -1000")
+    with pytest.raises(DataError, match="rows that changed since the table was read"):
+        contribution(data, KINDS["gradient"][0])
+    changed(path, kind, "DELETE FROM patients WHERE number = -1000")
+    with pytest.raises(DataError, match="changed since its rows were counted; read the table again"):
+        contribution(data, KINDS["gradient"][0])
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_a_key_that_does_not_order_the_rows_is_refused(tmp_path, kind):
+    path = tmp_path / f"t.{kind}"
+    source = in_database(path, kind, columns(50, 4))
+    for settings in (None, SETTINGS):
+        for key in ("age", "smoker"):
+            with pytest.raises(DataError, match="a key needs a whole number in every row, each once"):
+                read(replace(source, key=key), settings)
+        with pytest.raises(DataError, match="there is no such column; check key_column"):
+            read(replace(source, key="numbr"), settings)
+    with pytest.raises(ConfigurationError, match="neither Parquet nor a database with a key_column"):
+        read(replace(source, key=None), SETTINGS)
+    for change in ("number = -993 WHERE number = -1000", "number = NULL WHERE age = (SELECT max(age) FROM patients)"):
+        changed(path, kind, f"UPDATE patients SET {change}")
+        with pytest.raises(DataError, match="a key needs a whole number in every row, each once"):
+            read(source, SETTINGS)
+    changed(path, kind, "DELETE FROM patients")
+    with pytest.raises(DataError, match="the query returns no row"):
+        read(source, SETTINGS)

@@ -398,12 +398,15 @@ def test_the_head_is_beside_the_ledger_that_a_link_points_to(tmp_path):
 # Formats without a chain.
 
 
+APPROVAL_TABLES = ("approvals", "approval_acts", "approval_uses")
+
+
 def without_chain(path) -> None:
     """Make a ledger of format 2 of it."""
     head_path(path).unlink()
     with sqlite3.connect(path) as file:
         later = ("chain", "witnessed", "receipts", "seen_in_cohorts", "evidence")
-        for table in (*later, "in_cohorts", "computed_late", "known_names", "row_epochs"):
+        for table in (*later, "in_cohorts", "computed_late", "known_names", "row_epochs", *APPROVAL_TABLES):
             file.execute(f"DROP TABLE {table}")
         file.execute("DELETE FROM identity WHERE key = 'nonce'")
         file.execute("PRAGMA user_version = 2")

@@ -28,6 +28,7 @@ from parties.ledger.head import head_path
 from parties.ledger.ledger import Ledger
 from parties.ledger.limits import BudgetExceededError, UnboundedExceededError
 from tests.federation.party import SMOKER, limits
+from tests.parties.ledger.test_chain import APPROVAL_TABLES
 
 OWNER = LedgerOwner("clinics", "ada", "data.csv")
 OLD_EVENTS = """
@@ -70,6 +71,7 @@ def old(tmp_path):
             "computed_late",
             "known_names",
             "row_epochs",
+            *APPROVAL_TABLES,
         ):
             file.execute(f"DROP TABLE {table}")
         file.execute("DELETE FROM identity WHERE key = 'nonce'")
@@ -153,7 +155,7 @@ def test_a_ledger_of_format_3_keeps_its_chain(tmp_path):
     head = ledger.head()
     ledger.database.close()
     with sqlite3.connect(path) as file:
-        for table in ("in_cohorts", "computed_late", "known_names", "row_epochs"):
+        for table in ("in_cohorts", "computed_late", "known_names", "row_epochs", *APPROVAL_TABLES):
             file.execute(f"DROP TABLE {table}")
         file.execute("PRAGMA user_version = 3")
     file.close()
@@ -266,7 +268,8 @@ def test_a_ledger_of_format_4_opens_and_goes_on_under_its_own_rule(tmp_path):
         file.execute("DELETE FROM chain")
         append_all(file)
         file.execute("INSERT INTO identity VALUES (?, '1')", (AWAITS_HEAD,))
-        file.execute("DROP TABLE row_epochs")
+        for table in ("row_epochs", *APPROVAL_TABLES):
+            file.execute(f"DROP TABLE {table}")
         file.execute("PRAGMA user_version = 4")
     file.close()
     head_path(path).unlink()

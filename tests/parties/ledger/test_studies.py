@@ -28,6 +28,7 @@ from parties.ledger.limits import (
 )
 from tests.federation.party import OWNER, limits
 from tests.parties.ledger.test_acknowledgement import claim
+from tests.parties.ledger.test_chain import APPROVAL_TABLES
 from tests.parties.ledger.test_scopes import limit, loss
 from tests.wire.every_query import STUDY
 from wire.query import Feature
@@ -205,8 +206,8 @@ def test_a_ledger_of_before_there_were_studies_opens_with_all_charges(opened, tm
     ledger.database.close()
     with sqlite3.connect(path) as connection:
         connection.execute(f"PRAGMA user_version = {version}")
-        if version < 6:
-            connection.execute("DROP TABLE row_epochs")
+        for table in (*APPROVAL_TABLES, *(("row_epochs",) if version < 6 else ())):
+            connection.execute(f"DROP TABLE {table}")
     connection.close()
     later = opened(path)
     assert later.spent(RECORD).epsilon == 4

@@ -244,7 +244,7 @@ def test_every_rule_of_a_policy_has_its_words():
     named = {"learners": [{"name": "lea", "signing_key": "ab" * 32, "requesters": ["al"]}]}
     named |= {"approval": {"everything": True, "names": True}}
     words = " ".join(policy_words(Policy.model_validate(named)))
-    assert "distinguished by the name that they typed" in words
+    assert "distinguished by the user of the operating system" in words
     assert "do not decide on the queries of lea." in words
     assert "no one is excluded" not in words
     assert "whole records unprotected are allowed, at most 0 attempts" in " ".join(policy_words(everything))

@@ -29,7 +29,7 @@ from tests.radofed.console.serving import Caller, serving
 from wire.query import Feature
 from wire.study import Study
 
-PAGES = ("status", "pending", "history", "studies", "budget", "members", "checks", "logs")
+PAGES = ("status", "pending", "approvals", "history", "studies", "budget", "members", "checks", "logs")
 
 
 # No element, no sum, and nothing that makes a page wider, as long as it may be.
@@ -188,7 +188,17 @@ def test_the_tab_key_reaches_the_decision_in_the_order_of_the_page(page, access,
     open_page(page, access, f"queries/{waiting}")
     found = tabs(page)
     assert found[0] == "Skip to the content"
-    assert found[1:9] == ["Status", "Pending", "History", "Studies", "Budget", "Members", "Checks", "Logs"]
+    assert found[1:10] == [
+        "Status",
+        "Pending",
+        "Approvals",
+        "History",
+        "Studies",
+        "Budget",
+        "Members",
+        "Checks",
+        "Logs",
+    ]
     # Buttons have the name "decision".
     assert found[-4:] == ["name", "reason", "decision", "decision"]
     # The skip link leads past the navigation.

@@ -1,0 +1,281 @@
+"""Orders about approvals of several queries: by the node's user beside the node, and by other users in files."""
+
+import time
+from fractions import Fraction
+
+import pytest
+
+from dpcore.errors import ConfigurationError
+from parties.approval.decision_files import DecisionFiles
+from parties.approval.decisions import DecisionError, Delegates, Person
+from parties.approval.giving import MOST_QUESTIONS, NO_SUBJECT, Do, Order, do, proposed
+from parties.approval.standing import Covers
+from parties.config import PartyConfig
+from parties.policy import ApprovalRules
+from tests.federation.party import Ada
+from tests.federation.processes import rado
+from tests.parties.answering.test_standing_approvals import DAY_S, asked, in_study, round_of, standing, waits
+from tests.parties.approval.test_files import FIRST, SECOND, act_as, as_root, shared
+from tests.parties.report.report_world import SCHEMA, ada_at, old, records, statistic
+from tests.parties.report.report_world import policy as statistics_policy
+from wire.status import PartyState
+
+pytestmark = pytest.mark.usefixtures("small_comb")
+__all__ = ["shared"]
+WIDE = {"epsilon": "1000", "delta": "1e-3"}
+
+
+@pytest.fixture
+def asking(world, tmp_path, shared):
+    """A party that asks two people about everything; they are other users."""
+    rules = ApprovalRules(everything=True, approvers=2, users=(f"user {FIRST}", f"user {SECOND}"))
+    files = DecisionFiles(shared, world.query().federation, "ada")
+    policy = statistics_policy(world, limits=WIDE, approval=rules)
+    return Ada(world, tmp_path, records=records(), schema=SCHEMA, policy=policy, decision_files=files)
+
+
+@pytest.fixture
+def beside(world, tmp_path):
+    """A party whose commands run beside it."""
+    ada = ada_at(world, tmp_path, approval={"everything": True}, limits=WIDE)
+    text = (tmp_path / "policy.toml").read_text()
+    if "[approval]" not in text:
+        (tmp_path / "policy.toml").write_text(f"{text}\n[approval]\neverything = true\n")
+    return ada
+
+
+def take(ada) -> None:
+    ada.lifecycle.gate.take_decisions(ada.lifecycle.policy)
+
+
+def order(ada, uid: int, subject: bytes, wanted: Order, reason: str = "") -> tuple[bool, str]:
+    """Leave an order as another user, and what the node says of it."""
+    files = ada.decision_files
+
+    def left() -> float:
+        return files.leave(subject, approves=True, name="", reason=reason, order=wanted.to_dict())
+
+    since = act_as(uid, left)
+    take(ada)
+    return act_as(uid, lambda: files.outcome(subject, since))
+
+
+TRAINING = Order(Do.APPROVE, Covers.TRAINING)
+
+
+@as_root
+def test_two_users_approve_a_training_and_one_revokes_it(asking):
+    envelope = asked(asking, round_of(asking.world))
+    take(asking)
+    counted, words = order(asking, FIRST, envelope.payload_hash, TRAINING)
+    assert counted
+    assert "1 of 2 approvals" in words
+    asking.go(envelope, state=PartyState.PENDING)
+    assert waits(asking, envelope)
+    # Others see the proposal, and confirm it by its id.
+    (shown,) = act_as(SECOND, asking.decision_files.approvals)
+    approval_id = bytes.fromhex(shown["approval_id"])
+    counted, words = order(asking, SECOND, approval_id, Order(Do.CONFIRM))
+    assert "in force" in words
+    asking.go(envelope, state=PartyState.PENDING)
+    assert asking.state(envelope) is not None
+    counted, words = order(asking, FIRST, approval_id, Order(Do.REVOKE), "enough")
+    assert (counted, "revoked" in words) == (True, True)
+    (found,) = standing(asking).all(asking.lifecycle.policy)
+    assert found.people == [
+        f"approved by user {FIRST}",
+        f"approved by user {SECOND}",
+        f"revoked by user {FIRST}: enough",
+    ]
+    assert waits(asking, asked(asking, round_of(asking.world, old()[0])))
+
+
+@as_root
+def test_who_is_not_listed_orders_nothing(asking):
+    envelope = asked(asking, round_of(asking.world))
+    take(asking)
+    for wanted in (TRAINING, Order(Do.DELEGATE, user="root", until_unix_s=time.time() + DAY_S)):
+        counted, words = order(asking, 54_077, envelope.payload_hash, wanted)
+        assert not counted
+        assert "not among the users" in words
+    assert standing(asking).all(asking.lifecycle.policy) == []
+
+
+@as_root
+@pytest.mark.parametrize("content", [{"do": "open"}, {"questions": "all"}, {"user": 7}])
+def test_what_is_no_order_does_not_count(asking, content):
+    envelope = asked(asking, round_of(asking.world))
+    take(asking)
+
+    def left() -> float:
+        written = TRAINING.to_dict() | content
+        return asking.decision_files.leave(envelope.payload_hash, approves=True, name="", reason="", order=written)
+
+    since = act_as(FIRST, left)
+    take(asking)
+    counted, words = act_as(FIRST, lambda: asking.decision_files.outcome(envelope.payload_hash, since))
+    assert not counted
+    assert "no order" in words
+
+
+@as_root
+def test_a_delegate_decides_in_place_of_who_named_them(asking):
+    """And the two are one person: with both, one of two approvals is there."""
+    envelope = asked(asking, round_of(asking.world))
+    take(asking)
+    third = "user 54077"
+    until = time.time() + DAY_S
+    counted, words = order(asking, FIRST, NO_SUBJECT, Order(Do.DELEGATE, user=third, until_unix_s=until), "away")
+    assert counted, words
+    counted, words = order(asking, 54_077, envelope.payload_hash, TRAINING)
+    assert (counted, "1 of 2" in words) == (True, True)
+    (found,) = standing(asking).all(asking.lifecycle.policy)
+    assert found.people == [f"approved by {third} for user {FIRST}"]
+    counted, words = order(asking, FIRST, found.approval_id, Order(Do.CONFIRM))
+    assert "1 of 2" in words
+    counted, words = order(asking, SECOND, found.approval_id, Order(Do.CONFIRM))
+    assert "in force" in words
+    # Once it is over, they decide no more.
+    counted, words = order(asking, FIRST, NO_SUBJECT, Order(Do.UNDELEGATE))
+    assert counted
+    other = asked(asking, in_study(asking.world))
+    take(asking)
+    counted, words = order(asking, 54_077, other.payload_hash, Order(Do.APPROVE, Covers.STUDY, "1"))
+    assert (counted, "not among the users" in words) == (False, True)
+
+
+RULES = ApprovalRules(everything=True, users=("root", "daemon"))
+
+
+@pytest.mark.parametrize(
+    ("who", "user", "ahead_s", "words"),
+    [
+        ("nobody", "bin", DAY_S, "only they name a delegate"),
+        ("root", "daemon", DAY_S, "no one decides for two"),
+        ("root", "no-such-user", DAY_S, "no user of this machine"),
+        ("root", "bin", -1, "until a moment in the future"),
+        ("root", "bin", 93 * DAY_S, "within 92 days"),
+    ],
+)
+def test_a_delegation_that_does_not_count(ada, who, user, ahead_s, words):
+    policy, now = ada.lifecycle.policy.model_copy(update={"approval": RULES}), time.time()
+    delegates = Delegates(ada.history.database)
+    with pytest.raises(DecisionError, match=words):
+        delegates.name(Person(who), user, now + ahead_s, "", policy, now)
+    assert delegates.all() == []
+
+
+def test_a_delegation_holds_for_its_time(ada):
+    policy = ada.lifecycle.policy.model_copy(update={"approval": RULES})
+    delegates, now = Delegates(ada.history.database), 1e9
+    delegates.name(Person("root"), "bin", now + 10, "away", policy, now)
+    assert delegates.seated(Person("bin"), policy, now + 9).acts_for == "root"
+    assert delegates.seated(Person("bin"), policy, now + 10).acts_for == ""
+    # Another delegate takes the place of the first.
+    delegates.name(Person("root"), "sys", now + 10, "", policy, now)
+    assert delegates.seated(Person("bin"), policy, now + 1).acts_for == ""
+    # Who is not on the list any more has no delegate.
+    without = policy.model_copy(update={"approval": RULES.model_copy(update={"users": ("daemon",)})})
+    assert delegates.seated(Person("sys"), without, now + 1).acts_for == ""
+
+
+# The commands of the node's user.
+
+
+def at(ada) -> tuple[str, str]:
+    return "--config", str(ada.directory / "party.toml")
+
+
+def test_the_commands_give_list_and_revoke(beside):
+    envelope = asked(beside, round_of(beside.world))
+    digits = envelope.payload_hash.hex()
+    beside.history.database.flush()
+    shown = rado("party", "explain", digits, *at(beside))["data"]
+    assert shown["asked"]["training"].startswith("training of newton with rounds=3: at most epsilon 30")
+    given = rado("party", "approve", digits[:12], *at(beside), "--for", "training", "--epsilon", "20")["data"]
+    assert (given["in_force"], given["terms"]["epsilon"]) == (True, "20")
+    (listed,) = rado("party", "approvals", *at(beside))["data"]["approvals"]
+    assert listed["approval_id"] == given["approval_id"]
+    beside.go(envelope, state=PartyState.PENDING)
+    assert beside.state(envelope) is not None
+    revoked = rado("party", "revoke", given["approval_id"][:10], *at(beside), "--reason", "over")["data"]
+    assert revoked["state"] == "revoked"
+    assert rado("party", "approvals", *at(beside))["data"]["approvals"] == []
+    assert len(rado("party", "approvals", "--all", *at(beside))["data"]["approvals"]) == 1
+    # Twice is none.
+    rado("party", "revoke", given["approval_id"][:10], *at(beside), code=1)
+    assert beside.ledger.verify() == []
+
+
+def test_a_list_of_questions_comes_from_a_file(beside, tmp_path):
+    envelope = asked(beside, statistic(beside.world))
+    questions = tmp_path / "questions.txt"
+    questions.write_text('# of the board of 3 May\nx["smoker"]\nx["age"] >= 65 & x["smoker"]  # pensioners\n')
+    words = ("--for", "questions", "--questions", str(questions))
+    digits = envelope.payload_hash.hex()
+    rado("party", "approve", digits, *at(beside), *words, code=4)
+    given = rado("party", "approve", digits, *at(beside), *words, "--epsilon", "3", "--until", _tomorrow())["data"]
+    assert given["terms"]["questions"] == ['(x["age"] >= 65) & x["smoker"]', 'x["smoker"]']
+    beside.go(envelope, state=PartyState.PENDING)
+    assert beside.state(envelope) is not None
+
+
+def _tomorrow() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + DAY_S))
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--for", "everything"), 4),
+        (("--epsilon", "1"), 4),
+        (("--for", "training", "--epsilon", "31"), 4),
+        (("--for", "training", "--epsilon", "much"), 4),
+        (("--for", "training", "--until", "2020-01-01"), 4),
+        (("--for", "study"), 4),
+        (("--for", "study", "--epsilon", "1"), 4),
+        (("--for", "questions", "--questions", "/no/such/file", "--epsilon", "1"), 4),
+    ],
+)
+@pytest.mark.more
+def test_what_cannot_be_approved_is_a_sentence(beside, words, code):
+    envelope = asked(beside, round_of(beside.world))
+    rado("party", "approve", envelope.payload_hash.hex(), *at(beside), *words, code=code)
+    assert standing(beside).all(beside.lifecycle.policy) == []
+
+
+def test_a_query_that_waits_no_longer_or_a_policy_that_changed_gives_nothing(beside):
+    config = PartyConfig.load(beside.directory / "party.toml")
+    envelope = asked(beside, round_of(beside.world))
+    digits = envelope.payload_hash.hex()
+    with pytest.raises(DecisionError, match="policy changed"):
+        do(config, TRAINING, digits, Person("root"), policy_seen="other")
+    beside.lifecycle.end_queries({envelope.payload_hash})
+    beside.lifecycle.gate.gone(envelope.payload_hash, 1)
+    with pytest.raises(DecisionError, match="does not wait"):
+        do(config, TRAINING, digits, Person("root"))
+    with pytest.raises(ConfigurationError, match="no approval begins"):
+        do(config, Order(Do.REVOKE), "abc", Person("root"))
+
+
+def test_an_order_says_what_it_needs(beside):
+    envelope = asked(beside, in_study(beside.world))
+    with pytest.raises(ConfigurationError, match="needs an epsilon"):
+        proposed(Order(Do.APPROVE, Covers.STUDY), envelope, time.time())
+    with pytest.raises(ConfigurationError, match="give both"):
+        proposed(Order(Do.APPROVE, Covers.QUESTIONS, "1"), envelope, time.time())
+    with pytest.raises(ConfigurationError, match="names no training"):
+        proposed(TRAINING, envelope, time.time())
+    with pytest.raises(ConfigurationError, match="has no question"):
+        proposed(Order(Do.APPROVE, Covers.QUESTIONS, "1", time.time() + 10), envelope, time.time())
+    with pytest.raises(ConfigurationError, match="names no study"):
+        proposed(Order(Do.APPROVE, Covers.STUDY, "1"), asked(beside, statistic(beside.world, *old())), time.time())
+    with pytest.raises(ConfigurationError, match="above 0"):
+        proposed(Order(Do.APPROVE, Covers.STUDY, "0"), envelope, time.time())
+    with pytest.raises(ConfigurationError, match="no number"):
+        Order(Do.APPROVE, epsilon="1/0")
+    with pytest.raises(ConfigurationError, match="at most 1000 questions"):
+        Order(Do.APPROVE, questions=("y == 1",) * (MOST_QUESTIONS + 1))
+    with pytest.raises(ConfigurationError, match="at most 100000 queries"):
+        Order(Do.APPROVE, queries=-1)
+    assert proposed(Order(Do.APPROVE, Covers.STUDY, "1/3"), envelope, time.time()).epsilon == str(Fraction(1, 3))
