@@ -180,7 +180,7 @@ def _approval_words(policy: Policy) -> Iterator[str]:
         if rules.users
         else ("Who may write this party's state directory, or the directory for decisions, may decide.")
     )
-    yield f"People are distinguished by the user of the operating system. {who}"
+    yield f"People are distinguished by the user of the operating system, or by who signed on. {who}"
     excluded = [learner.name for learner in policy.learners if learner.requesters]
     if excluded:
         yield f"People whom the policy lists as asking do not decide on the queries of {', '.join(excluded)}."
