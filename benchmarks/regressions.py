@@ -34,7 +34,7 @@ from dpcore.estimators.oracle import WHOLE, GradientEstimate
 from dpcore.estimators.private_newton import PrivateNewton
 from dpcore.evaluation.measured_evaluation import deviance_explained, r_squared
 from dpcore.numbers.processors import one_blas_thread
-from dpcore.queries.gradient import THETA_BITS
+from dpcore.queries.gradient import THETA_BITS, fitting_fraction_bits
 from dpcore.queries.label_moments import NumberMomentsQuery
 from dpcore.queries.moments import label_multiplier, usual_norm
 from dpcore.queries.number_gradient import NumberGradientQuery
@@ -90,14 +90,15 @@ class NumberParties(PartiesOracle):
         basis: Basis | None = None,
     ) -> GradientEstimate:
         """See dpcore.estimators.oracle.NumberOracle."""
-        share = self.share(gradient_squared(clip, GRADIENT_BITS), part, len(theta))
+        bits = fitting_fraction_bits(clip, GRADIENT_BITS)
+        share = self.share(gradient_squared(clip, bits), part, len(theta))
         point = tuple(round(float(value) * 2**THETA_BITS) for value in theta)
         query = NumberGradientQuery(loss, point, clip, share, basis, labels=self.schema.label.coding)
-        total = sum(query.contribution(party, GRADIENT_BITS, Computation(self.random)) for party in self.parties)
+        total = sum(query.contribution(party, bits, Computation(self.random)) for party in self.parties)
         sigma = share * np.sqrt(len(self.parties))
         return GradientEstimate(
-            mean=query.decode(np.asarray(total), GRADIENT_BITS) / self.rows,
-            deviation=float(np.ldexp(sigma, -(GRADIENT_BITS + WEIGHT_BITS))) / self.rows,
+            mean=query.decode(np.asarray(total), bits) / self.rows,
+            deviation=float(np.ldexp(sigma, -(bits + WEIGHT_BITS))) / self.rows,
             rows=self.rows,
         )
 

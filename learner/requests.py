@@ -18,7 +18,7 @@ from dpcore.errors import ConfigurationError, PlanError
 from dpcore.predicates.expressions import Predicate, is_boolean
 from dpcore.queries.class_gradient import ClassGradientQuery
 from dpcore.queries.class_moments import ClassMomentsQuery
-from dpcore.queries.gradient import THETA_BITS, GradientQuery
+from dpcore.queries.gradient import THETA_BITS, GradientQuery, fitting_fraction_bits
 from dpcore.queries.hazard_gradient import HazardGradientQuery
 from dpcore.queries.kind import MAX_VALUES, FractionBits, QueryKind
 from dpcore.queries.label_moments import NumberMomentsQuery
@@ -404,7 +404,9 @@ class GradientRequest(NoisyTerms):
     @property
     def usual_fraction_bits(self) -> int:
         """See `Terms`."""
-        return HAZARD_FRACTION_BITS if self.schema.label.coding.intervals else GRADIENT_FRACTION_BITS
+        assert self.clip is not None, "a request without a clip is refused"
+        usual = HAZARD_FRACTION_BITS if self.schema.label.coding.intervals else GRADIENT_FRACTION_BITS
+        return fitting_fraction_bits(self.clip, usual)
 
     def kind(self, honest_parties: int, party_rows: Sequence[int]) -> GradientQuery:  # noqa: ARG002  (any sizes)
         """See `Terms`."""

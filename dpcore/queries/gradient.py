@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from math import gcd, isqrt
+from math import ceil, gcd, isqrt
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -30,6 +30,8 @@ LARGEST_THETA = 1 << 31
 """In units of 2^-THETA_BITS."""
 LARGEST_CLASS_WEIGHT = 1000
 
+_CLIP_BITS = 30
+"""C in a record's units has so many bits at most, so that its square is below `_LARGEST_SQUARE`."""
 _LARGEST_SQUARE = (1 << 61) - 1
 """Of what compiled sums clip a row to: exact in 64 bits."""
 
@@ -58,6 +60,11 @@ def class_weights_in_words(weights: Sequence[float]) -> str:
     """Such as "class weights 1 : 5", the negative class first: each over the least of them."""
     least = min(weights)
     return f"class weights {' : '.join(f'{weight / least:.4g}' for weight in weights)}"
+
+
+def fitting_fraction_bits(clip: Fraction, usual: int) -> int:
+    """As many fraction bits as usual, or the most with which a clip of this length fits (dpcore.records.losses)."""
+    return max(0, min(usual, _CLIP_BITS - WEIGHT_BITS - max(0, ceil(clip) - 1).bit_length()))
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from radobase.presentation.svg import Plot, Scale, Tick
 from radobase.presentation.words import (
     GUARANTEE,
     NO_PURPOSE,
+    OF_STUDIES,
     Sentence,
     actor,
     day,
@@ -439,7 +440,7 @@ def document(report: Report) -> Document:
         "limits_now": str(report.policy.limits.of_ledger),
         "chance_rows": [(each.before, each.after_spent, each.after_limit) for each in report.chances],
         "guarantee": GUARANTEE,
-        "no_purpose": NO_PURPOSE,
+        "no_purpose": OF_STUDIES if report.studies_named else NO_PURPOSE,
         "as_of": report.as_of_unix_s,
         "scope_words": scope_words,
         "assumptions": assumptions(report),

@@ -20,7 +20,8 @@ def console(
     behind: Annotated[
         str | None,
         typer.Option(
-            help="https://HOST[/PATH] of the proxy that signs people on, as browsers see it.", show_default=False
+            help="Address of the proxy that signs people on, as browsers see it: `https://HOST[/PATH]`.",
+            show_default=False,
         ),
     ] = None,
     proxy_secret: Annotated[

@@ -177,16 +177,17 @@ def split_equally(rows: int, parties: int) -> tuple[int, ...]:
 #
 # The estimate scales the measured time of one ciphertext on two cores, under a 3072-bit key with 62 values to a
 # ciphertext (medians in benchmarks/results/encryption.json): exponentiations with the cube of the key's bits, products
-# with their square. It leaves out the draw and the sums of rados, and the network.
+# with their square. It leaves out the draw and the sums of rados, and the network. Opening is its exponentiations: with
+# AVX-512 IFMA it takes a sixth of that, and whether the learner has it is not known here.
 
 # Seconds for one ciphertext, and for the table that a party builds once for each query.
 MEASURED_BITS = 3072
-ENCRYPT_S = 26.502e-6 * 62
+ENCRYPT_S = 12.087e-6 * 62
 # The whole table. A few ciphertexts are made without it, at most as slowly as with Paillier's exponent n.
-TABLE_S = (32.88 - 26.502) * 1e-6 * 100_000
-WITHOUT_TABLE_S = 767.23e-6 * 62
-ADD_CHECKED_S = 0.5674e-6 * 62
-DECRYPT_S = 118.86e-6 * 62
+TABLE_S = (15.462 - 12.087) * 1e-6 * 100_000
+WITHOUT_TABLE_S = 413.08e-6 * 62
+ADD_CHECKED_S = 0.1956e-6 * 62
+DECRYPT_S = 57.544e-6 * 62
 
 
 @dataclass(frozen=True)

@@ -345,12 +345,19 @@ def test_it_passes_the_kit(tmp_path):
     parties = [each["key_id"] for each in members["accepted_parties"]]
     budget = {"epsilon": float(limits["epsilon"]), "delta": float(limits["delta"])}
     write_config(home, {learner["name"]: learner["key_id"]}, parties, names, **budget)
-    process = serve(home, tmp_path / "foreign.log")
-    try:
-        data = rado(*words, "--wait-s", "300", "--quiet-s", "1.5")["data"]
-    finally:
-        process.kill()
-        process.wait(HANG_S)
+
+    def tried(*more: str) -> dict:
+        process = serve(home, tmp_path / "foreign.log")
+        try:
+            return rado(*words, "--wait-s", "300", *more)["data"]
+        finally:
+            process.kill()
+            process.wait(HANG_S)
+
+    data = tried("--quiet-s", "1.5")
     assert data["conforms"], outcomes(data, "failed")
     assert data["passed"] > 80
     assert data["skipped"] == 0
+    shutil.rmtree(home / "state-node")
+    data = tried("--set-back")
+    assert (data["conforms"], data["skipped"]) == (True, 0), outcomes(data, "failed")

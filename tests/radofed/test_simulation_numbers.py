@@ -184,3 +184,18 @@ def test_statistics_know_numbers(wages):
     share = np.log(wage) / np.log(10_000)
     exact = [np.mean(wage >= 100), np.mean((wage < 100) & (a >= 5)), share.mean()]
     assert found.values == pytest.approx(np.array(exact) * len(wage) / (len(wage) + 1), abs=0.005)
+
+
+@pytest.mark.parametrize("epsilon", [1, 30])
+def test_a_count_whose_residuals_are_large_is_learned_in_all_rounds(tmp_path, epsilon):
+    """A clip of some hundred did not fit 64 bits with the usual fraction bits: all gradients were refused."""
+    generator = np.random.default_rng(6)
+    columns = generator.uniform(-1, 1, (ROWS, 4))
+    counts = generator.negative_binomial(3, 3 / (3 + np.exp(4.5 + columns @ [0.8, -0.5, 0.3, 0.0])))
+    rows = [[*(f"{x:.3f}" for x in row), min(n, 900)] for row, n in zip(columns, counts.tolist(), strict=True)]
+    table = written(tmp_path / "weights.csv", ["a", "b", "c", "d", "weight"], rows)
+    federation = simulated_federation(table, label="weight", target="count", parties=3, seed=1)
+    model = federation.train("newton", epsilon=epsilon)
+    assert len(federation.answers) == 8
+    # At a large epsilon steps that are too long swung around the root.
+    assert np.abs(model.theta[:4] - [0.8, -0.5, 0.3, 0.0]).max() < 0.15

@@ -633,7 +633,13 @@ EVERY_FIELD = (
     CHALLENGE,
     Witness(FEDERATION, "bo", "ada", KEY, SIGNER.sign(MessageType.READY, b"payload"), (b"a" * 8, b"b" * 8), 6),
     Roster(
-        FEDERATION, 3, 1_700_000_000, (replace(HUB, tls_key_hash=KEY), replace(ADA, rows_at_least=50)), 1_800_000_000
+        FEDERATION,
+        3,
+        1_700_000_000,
+        (replace(HUB, tls_key_hash=KEY), replace(ADA, rows_at_least=50)),
+        1_800_000_000,
+        "new.example.org:7443",
+        ("old.example.org:7443",),
     ),
     Cancel(ID, "learner"),
     Retry(ID, "learner", 3),

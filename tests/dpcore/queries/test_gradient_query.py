@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dpcore.accounting.noise_shares import gradient_squared
 from dpcore.errors import ConfigurationError, PlanError, ShapeError
-from dpcore.queries.gradient import THETA_BITS, GradientQuery
+from dpcore.queries.gradient import THETA_BITS, GradientQuery, fitting_fraction_bits
 from dpcore.queries.kind import QueryLimits
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import BASIS_BITS, Basis
@@ -223,3 +223,9 @@ def test_bad_bases_are_refused(matrix: np.ndarray, error: type[Exception]) -> No
     with pytest.raises(PlanError, match="square"):
         Basis(((1, 2), (3,)))
     assert Basis.of(np.eye(2)).entries == ((1 << BASIS_BITS, 0), (0, 1 << BASIS_BITS))
+
+
+@pytest.mark.parametrize(("clip", "bits"), [(Fraction(1, 3), 12), (Fraction(64), 12), (Fraction(65), 11)])
+def test_fraction_bits_are_lowered_until_a_clip_fits(clip, bits):
+    assert fitting_fraction_bits(clip, 12) == bits
+    assert clip_squared(clip, bits) < 1 << 61
