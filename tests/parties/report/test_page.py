@@ -106,7 +106,7 @@ def test_every_query_and_member_is_shown(full):
 # What a party's signed words say of it, as the report lists it; None for what names the attempt, or is random.
 SAID = {
     "Acceptance": {"rows": "Number of rows", "ledger_head": "State of the ledger", "mask_key": None,
-                   "roster_version": None},
+                   "roster_version": None, "share_key": None},
     "Refusal": {"code": "Decisions"},
     "Pending": {},
     "Receipt": {"cohort_digest": None, "upload_digest": None, "chunks": "Sums over the rows",
