@@ -112,7 +112,8 @@ def test_one_that_hangs_is_ended_with_what_it_started(tmp_path, body):
         run_command(settings, bytes(1 << 20))
     assert time.monotonic() - begun < 20
     group = (tmp_path / "pid").read_text()
-    assert not any(_is_of(path, group) for path in _processes())
+    # Who is killed is gone a moment later.
+    wait_until(lambda: not any(_is_of(path, group) for path in _processes()), what="the program's processes to be gone")
 
 
 def _processes():
