@@ -23,7 +23,7 @@ from pydantic import Field
 from dpcore.errors import RadofedError
 from radobase.configuration import Configuration
 from radobase.logs import Log
-from radobase.printing import amount, json_text, local_time
+from radobase.printing import amount, in_lines, json_text, local_time
 
 MOST_TOLD: Final = 20
 """Queries that one message names; of more it says the number."""
@@ -85,7 +85,7 @@ def message(party: str, federation: str, notices: Sequence[Notice]) -> dict[str,
     waits = "waits" if len(notices) == 1 else "wait"
     title = f"{amount(len(notices), 'query')} {waits} for a decision at {party} of {federation}"
     rest = [f"and {more} more: rado party pending"] if more > 0 else []
-    text = "\n".join([title, "", *(line for notice in told for line in notice.lines()), *rest])
+    text = in_lines([title, "", *(line for notice in told for line in notice.lines()), *rest])
     return {
         "format": 1,
         "party": party,

@@ -73,6 +73,15 @@ def test_it_reads_the_message_as_json_with_a_text_for_people(tmp_path, monkeypat
     assert "secret" not in (tmp_path / "environment").read_text()
 
 
+def test_its_text_has_no_line_that_a_learner_wrote(tmp_path):
+    settings = NotifySettings(command=program(tmp_path, COPIES))
+    reason = "not on the list: \x1b[2Ja\nquery 1 waits for nothing"
+    outcomes_of(settings, notice(1, reasons=(reason,)), until="sent")
+    (found,) = told(tmp_path)
+    assert len(found["text"].splitlines()) == 6
+    assert "\x1b" not in found["text"]
+
+
 def test_many_at_once_are_few_messages(tmp_path):
     settings = NotifySettings(command=program(tmp_path, f"time.sleep(0.3)\n{COPIES}"), pause_s=0)
     found: list[str] = []
