@@ -28,15 +28,18 @@ from coordinator.events import (
     Expelled,
     Finished,
     FixCohort,
+    KeysShared,
     ReceiptGiven,
     Retried,
     StartAdding,
     Ticked,
+    UnmaskingGiven,
     UploadsLost,
 )
 from coordinator.limits import Drain, Quotas, under_way
 from coordinator.open_queries import LiveQuery, most_upload_bytes, restore
-from coordinator.rounds import Round, Rules, begin, step
+from coordinator.round_state import Round, Rules
+from coordinator.rounds import begin, step
 from coordinator.store import DAY_S, CountedQuery, Statement, Store, StoredQuery
 from coordinator.uploads import Adding, ClusterSum, SpoolDamagedError, SpoolUnreadableError, UploadSpool
 from dpcore.errors import ConfigurationError, RadofedError
@@ -54,6 +57,8 @@ SAVE_TIMES_EVERY_S = 5.0
 ADD_AGAIN_AFTER_S = 5.0
 # Names of counts.
 SUBMITTED = "queries submitted"
+_SAID = {BecamePending: "pending", BecameReady: "ready", KeysShared: "keys shared", UnmaskingGiven: "unmasking"}
+"""What a log calls events of parties about which it says no more."""
 FINISHED = {Phase.COMPLETE: "queries complete", Phase.FAILED: "queries failed"}
 
 T = TypeVar("T")
@@ -346,9 +351,8 @@ class Core:
                 self._log.info("refusal", **about, attempt=attempt, party=party, code=answer.code)
             case Expelled(parties):
                 self._log.warning("removed from the query", **about, parties=sorted(parties))
-            case BecamePending(attempt, party) | BecameReady(attempt, party):
-                what = "pending" if isinstance(event, BecamePending) else "ready"
-                self._log.info(what, **about, attempt=attempt, party=party)
+            case BecamePending() | BecameReady() | KeysShared() | UnmaskingGiven():
+                self._log.info(_SAID[type(event)], **about, attempt=event.attempt, party=event.party)
             case ReceiptGiven(attempt, party, _):
                 self._log.info("receipt", **about, attempt=attempt, party=party, chunks=live.chunks)
             case Added(attempt):
@@ -502,7 +506,7 @@ def _concerns_parties(before: Round, following: Round) -> bool:
     """
     if (before.phase, before.attempt) == (following.phase, following.attempt):
         return False
-    if following.phase is Phase.PREPARING:
+    if following.phase is Phase.PREPARING and not following.rules.may_vanish:
         return len(following.answers) < len(following.rules.parties)
     return following.phase is not Phase.ADDING
 
@@ -510,8 +514,9 @@ def _concerns_parties(before: Round, following: Round) -> bool:
 def _loses(before: Round, following: Round) -> bool:
     """Whether an attempt ends, after its cohort was fixed, without a total: its members charged, or may have."""
     is_over = following.phase in (Phase.LOST, Phase.FAILED) or following.attempt != before.attempt
-    return is_over and before.phase in (Phase.UPLOADING, Phase.ADDING)
+    return is_over and before.phase in (Phase.UPLOADING, Phase.UNMASKING, Phase.ADDING)
 
 
 def _attempt_of_use(live: LiveQuery) -> int | None:
-    return live.round.attempt if live.round.phase in (Phase.UPLOADING, Phase.ADDING) else None
+    needs_uploads = live.round.phase in (Phase.UPLOADING, Phase.UNMASKING, Phase.ADDING)
+    return live.round.attempt if needs_uploads else None

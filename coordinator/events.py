@@ -38,6 +38,26 @@ class BecamePending:
 
 
 @dataclass(frozen=True)
+class KeysShared:
+    """A party dealt shares of its keys, because members may vanish."""
+
+    attempt: int
+    party: str
+    digest: str
+    """SHA-256 of the signed payload, in hexadecimal."""
+
+
+@dataclass(frozen=True)
+class UnmaskingGiven:
+    """A survivor revealed what the learner needs to open the total."""
+
+    attempt: int
+    party: str
+    digest: str
+    """SHA-256 of the signed payload, in hexadecimal."""
+
+
+@dataclass(frozen=True)
 class BecameReady:
     """A party has spooled its contribution."""
 
@@ -103,7 +123,7 @@ class Expelled:
     parties: frozenset[str]
 
 
-PartyEvent = Answered | BecamePending | BecameReady | ReceiptGiven
+PartyEvent = Answered | BecamePending | KeysShared | BecameReady | ReceiptGiven | UnmaskingGiven
 """What a party's signed statement becomes."""
 
 Event = PartyEvent | UploadsLost | Added | AddingFailed | Cancelled | Retried | Ticked | Expelled

@@ -7,12 +7,24 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from coordinator.core import Core
-from coordinator.events import Answered, BecamePending, BecameReady, Cancelled, PartyAnswer, ReceiptGiven, Retried
+from coordinator.events import (
+    Answered,
+    BecamePending,
+    BecameReady,
+    Cancelled,
+    KeysShared,
+    PartyAnswer,
+    ReceiptGiven,
+    Retried,
+    UnmaskingGiven,
+)
 from coordinator.membership import check_sender
 from coordinator.open_queries import LiveQuery, check_size
-from coordinator.rounds import Rules
+from coordinator.round_state import Rules
 from coordinator.store import Statement
 from coordinator.uploads import check_chunk
+from dpcore.paillier.masks import CohortAttempt
+from dpcore.paillier.survivors import MOST_SHARERS, survivors_digest
 from radobase.logs import Log
 from wire.envelopes import Envelope, MessageType
 from wire.errors import Code, WireError
@@ -22,11 +34,13 @@ from wire.statements import (
     MAX_SEALED_BYTES,
     Acceptance,
     Chunk,
+    KeyShares,
     Pending,
     Ready,
     Receipt,
     Refusal,
     S,
+    Unmasking,
     check_receipt,
     check_roster_version,
     open_statement,
@@ -37,6 +51,8 @@ from wire.status import Phase
 # A statement needs at most 185, and its ledger head 45 and the sealed sums. A payload may repeat fields without limit,
 # and every member receives the cohort's.
 STATEMENT_BYTES = 400 + MAX_SEALED_BYTES
+_BYTES_A_SHARER = 150
+"""Of shares of keys: a sealed pair has 94, its commitments 32."""
 CHUNKS_AT_ONCE = 16
 QUERIES_AT_ONCE = 4
 
@@ -96,6 +112,7 @@ class Intake:
             query.max_attempts,
             query.quorum_wait_s or None,
             query.is_question,
+            query.may_vanish,
         )
         await self._core.take(opened, rules)
         return opened.query_id
@@ -139,9 +156,11 @@ class Intake:
         statement = Statement(said.attempt, said.party, said.KIND, envelope)
         await self._core.move(said.query_id, BecamePending(said.attempt, said.party), statement=statement)
 
-    def _open(self, statement_type: type[S], envelope: Envelope, caller: Member) -> S:
-        if len(envelope.payload) > STATEMENT_BYTES:
-            raise WireError(Code.MESSAGE_TOO_LARGE, f"A statement has at most {STATEMENT_BYTES} bytes.")
+    def _open(
+        self, statement_type: type[S], envelope: Envelope, caller: Member, most_bytes: int = STATEMENT_BYTES
+    ) -> S:
+        if len(envelope.payload) > most_bytes:
+            raise WireError(Code.MESSAGE_TOO_LARGE, f"A statement has at most {most_bytes} bytes.")
         said, _ = open_statement(statement_type, envelope, self._roster())
         check_sender(said.party, caller)
         return said
@@ -151,12 +170,38 @@ class Intake:
         statement = Statement(said.attempt, said.party, said.KIND, envelope, head.entries if head else 0)
         await self._core.move(said.query_id, Answered(said.attempt, said.party, answer), statement=statement)
 
-    async def ready(self, envelope: Envelope, caller: Member) -> None:
-        """Process a party's statement that it is ready. Raises WireError."""
+    async def ready(self, envelope: Envelope, caller: Member, key_shares: Envelope | None = None) -> None:
+        """Process a party's statement that it is ready, and the shares of its keys. Raises WireError."""
         self._valid_roster()
         said = self._open(Ready, envelope, caller)
+        if key_shares is not None:
+            await self._key_shares(key_shares, caller)
         statement = Statement(said.attempt, said.party, said.KIND, envelope)
-        await self._core.move(said.query_id, BecameReady(said.attempt, said.party), statement=statement)
+        event = BecameReady(said.attempt, said.party)
+        await self._core.move(
+            said.query_id, event, statement=statement, check=lambda live: _check_sharing(live, said.sharing_digest)
+        )
+
+    async def _key_shares(self, envelope: Envelope, caller: Member) -> None:
+        said = self._open(KeyShares, envelope, caller, STATEMENT_BYTES + MOST_SHARERS * _BYTES_A_SHARER)
+        statement = Statement(said.attempt, said.party, said.KIND, envelope)
+        event = KeysShared(said.attempt, said.party, envelope.payload_hash.hex())
+
+        def check(live: LiveQuery) -> None:
+            _check_sharing(live, said.sharing_digest)
+            if len(said.sealed) != len(live.round.sharing):
+                raise WireError(Code.MESSAGE_MALFORMED, "There are not shares of keys for each that accepted.")
+
+        await self._core.move(said.query_id, event, statement=statement, check=check)
+
+    async def unmasking(self, envelope: Envelope, caller: Member) -> None:
+        """Process what a survivor reveals of keys. Raises WireError."""
+        said = self._open(Unmasking, envelope, caller, STATEMENT_BYTES + MOST_SHARERS * _BYTES_A_SHARER)
+        statement = Statement(said.attempt, said.party, said.KIND, envelope)
+        event = UnmaskingGiven(said.attempt, said.party, envelope.payload_hash.hex())
+        await self._core.move(
+            said.query_id, event, statement=statement, check=lambda live: _check_unmasking(live, said)
+        )
 
     async def receipt(self, envelope: Envelope, caller: Member) -> None:
         """Process a party's receipt. Every chunk must be stored, and the receipt must match the stored chunks.
@@ -270,6 +315,23 @@ class Turns:
                 del self._here[member], self._locks[member]
 
 
+def _check_sharing(live: LiveQuery, digest: bytes) -> None:
+    """Raise WireError(PHASE_MISMATCH) if a statement is about another sharing than the attempt's."""
+    if digest != (b"" if live.sharing is None else live.sharing.digest):
+        raise WireError(Code.PHASE_MISMATCH, "It is about another sharing.")
+
+
+def _check_unmasking(live: LiveQuery, said: Unmasking) -> None:
+    """Raise WireError(PHASE_MISMATCH) if it is for other survivors, and so of no use."""
+    assert live.cohort is not None, "survivors are of a cohort"
+    about = CohortAttempt(live.query_id, said.attempt, live.cohort.digest)
+    if (said.cohort_digest, said.survivors_digest) != (
+        live.cohort.digest,
+        survivors_digest(live.round.survivors, about),
+    ):
+        raise WireError(Code.PHASE_MISMATCH, "It is for other survivors.")
+
+
 def _has_receipt(live: LiveQuery, attempt: int, party: str) -> bool:
     return attempt == live.round.attempt and party in live.round.receipts
 
@@ -284,5 +346,5 @@ def _check_uploading(live: LiveQuery, attempt: int, party: str) -> None:
         raise WireError(Code.ATTEMPT_MISMATCH, f"Attempt {round_.attempt} is running.")
     if round_.phase is not Phase.UPLOADING:
         raise WireError(Code.PHASE_MISMATCH, f"It is in phase {round_.phase.word}.")
-    if party not in round_.cohort:
+    if party not in round_.awaited:
         raise WireError(Code.COHORT_EXCLUDED)

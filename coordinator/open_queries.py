@@ -1,16 +1,16 @@
 """A query in the coordinator's memory, and the parts that each role may see."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from coordinator.rounds import Round, Rules
+from coordinator.round_state import Round, Rules
 from coordinator.store import Revisions, Statement, StoredQuery
 from dpcore.errors import RadofedError
 from wire.envelopes import Envelope, MessageType
 from wire.errors import Code, WireError
 from wire.query import OpenedQuery, PaillierKey, Query
-from wire.statements import Cohort
+from wire.statements import Cohort, KeyShares
 from wire.status import PartyProgress, Phase, QueryStatus, Total, Work
 
 _CHUNK_BITS = 32
@@ -29,6 +29,8 @@ class LiveQuery:
     receipts: Mapping[str, Envelope] = field(default_factory=dict)
     retry: Envelope | None = None
     """The learner's decision on this attempt, None in attempt 1 and without signed retries."""
+    of_keys: Mapping[MessageType, Mapping[str, Envelope]] = field(default_factory=dict)
+    """Ready, KeyShares and Unmasking of the current attempt, by party, if members may vanish."""
 
     @cached_property
     def query_id(self) -> bytes:
@@ -66,7 +68,22 @@ class LiveQuery:
         members = self.round.cohort
         if not members:
             return None
+        sharing = self.sharing
+        digest = b"" if sharing is None else sharing.digest
+        return Cohort(self.query_id, self.round.attempt, tuple(self.acceptances[party] for party in members), digest)
+
+    @cached_property
+    def sharing(self) -> Cohort | None:
+        """All that had accepted when parties began to prepare, if members may vanish."""
+        members = self.round.sharing
+        if not members:
+            return None
         return Cohort(self.query_id, self.round.attempt, tuple(self.acceptances[party] for party in members))
+
+    def of_kind(self, kind: MessageType, parties: Iterable[str]) -> tuple[Envelope, ...]:
+        """Those of these parties that gave such a statement, in order."""
+        given = self.of_keys.get(kind, {})
+        return tuple(given[party] for party in parties if party in given)
 
     @property
     def total(self) -> Total:
@@ -76,8 +93,17 @@ class LiveQuery:
         if self.round.phase is not Phase.COMPLETE:
             raise WireError(Code.TOTAL_UNAVAILABLE)
         assert self.cohort is not None, "a complete query has a cohort"
-        receipts = tuple(self.receipts[party] for party in self.round.cohort)
-        return Total(self.cohort, receipts, self.chunks, self.ciphertexts)
+        receipts = tuple(self.receipts[party] for party in self.round.summed)
+        return Total(
+            self.cohort,
+            receipts,
+            self.chunks,
+            self.ciphertexts,
+            self.sharing,
+            self.round.survivors,
+            self.of_kind(MessageType.KEY_SHARES, self.round.cohort) if self.round.survivors else (),
+            self.of_kind(MessageType.UNMASKING, self.round.survivors),
+        )
 
     def moved(
         self, to: Round, revisions: Revisions, finished_at: float | None, statement: Statement | None
@@ -87,9 +113,11 @@ class LiveQuery:
         acceptances = dict(self.acceptances) if same_attempt else {}
         receipts = {party: receipt for party, receipt in self.receipts.items() if same_attempt and party in to.receipts}
         retry = self.retry if same_attempt else None
+        of_keys = self.of_keys if same_attempt else {}
         if statement is not None and statement.attempt == to.attempt:
             _file(statement, acceptances, receipts)
             retry = statement.envelope if statement.kind is MessageType.RETRY else retry
+            of_keys = _with_keys(of_keys, statement) if self.round.rules.may_vanish else of_keys
         return replace(
             self,
             round=to,
@@ -98,13 +126,14 @@ class LiveQuery:
             acceptances=acceptances,
             receipts=receipts,
             retry=retry,
+            of_keys=of_keys,
         )
 
     def work_for(self, party: str, chunks_held: frozenset[int]) -> Work:
         """The query as a party of the roster sees it."""
         state = self.round.party_state(party)
         member = party in self.round.cohort
-        return Work(
+        work = Work(
             self.opened.envelope,
             self.round.attempt,
             self.round.phase,
@@ -113,6 +142,21 @@ class LiveQuery:
             chunks_held,
             self.retry,
         )
+        return self._with_keys_for(party, work) if party in self.round.sharing else work
+
+    def _with_keys_for(self, party: str, work: Work) -> Work:
+        """What a party needs to share and to unmask, if members may vanish."""
+        if work.phase not in (Phase.PREPARING, Phase.UPLOADING, Phase.UNMASKING):
+            return work
+        work = replace(work, sharing=self.sharing)
+        if work.cohort is None:
+            return work
+        if work.phase is Phase.UPLOADING:
+            return replace(work, ready=self.of_kind(MessageType.READY, self.round.cohort))
+        place = self.round.sharing.index(party)
+        dealt = self.of_kind(MessageType.KEY_SHARES, self.round.cohort)
+        sealed = tuple(KeyShares.from_bytes(envelope.payload).sealed[place] for envelope in dealt)
+        return replace(work, survivors=self.round.survivors, sealed_shares=sealed)
 
     def status(self, count: Callable[[str], int], now: float) -> QueryStatus:
         """The query as the learner sees it. count: number of stored chunks of a party."""
@@ -162,8 +206,10 @@ def restore(stored: StoredQuery, *, now: float, now_unix_s: float) -> LiveQuery:
     expires_at = now + query.not_after_unix_s - now_unix_s
     acceptances: dict[str, Envelope] = {}
     receipts: dict[str, Envelope] = {}
+    of_keys: Mapping[MessageType, Mapping[str, Envelope]] = {}
     for statement in stored.statements:
         _file(statement, acceptances, receipts)
+        of_keys = _with_keys(of_keys, statement) if query.may_vanish else of_keys
     return LiveQuery(
         opened,
         Round.from_dict(stored.round_data, now=now, expires_at=expires_at),
@@ -173,6 +219,7 @@ def restore(stored: StoredQuery, *, now: float, now_unix_s: float) -> LiveQuery:
         acceptances,
         receipts,
         next((statement.envelope for statement in stored.statements if statement.kind is MessageType.RETRY), None),
+        of_keys,
     )
 
 
@@ -191,6 +238,15 @@ def check_size(opened: OpenedQuery) -> None:
         raise
     except RadofedError as error:
         raise WireError(Code.ENCODING_OVERFLOW, str(error)) from error
+
+
+def _with_keys(
+    of_keys: Mapping[MessageType, Mapping[str, Envelope]], statement: Statement
+) -> Mapping[MessageType, Mapping[str, Envelope]]:
+    kind = statement.kind
+    if kind not in (MessageType.READY, MessageType.KEY_SHARES, MessageType.UNMASKING):
+        return of_keys
+    return {**of_keys, kind: {**of_keys.get(kind, {}), statement.party: statement.envelope}}
 
 
 def _file(statement: Statement, acceptances: dict[str, Envelope], receipts: dict[str, Envelope]) -> None:

@@ -4,9 +4,15 @@
     UPLOADING --all receipts--> ADDING --added--> COMPLETE
     ANSWERING --too many refused for a cohort--> FAILED
     UPLOADING --time--> LOST, or FAILED after the last attempt
+    UPLOADING --all receipts, or time and enough, if members may vanish--> UNMASKING
+    UNMASKING --all unmaskings, or time and enough--> ADDING
+    UNMASKING --time--> LOST, or FAILED after the last attempt
     LOST --the learner's signed retry--> ANSWERING of the next attempt
 
-If a restored coordinator has receipts without uploads, ADDING goes back to UPLOADING.
+If a restored coordinator has receipts without uploads, ADDING and UNMASKING go back to UPLOADING.
+
+If members may vanish, the sharing is fixed with the end of ANSWERING: nobody else is in a cohort. The survivors are
+fixed with the end of UPLOADING, for good: members unmask one set.
 
 A party that accepted may still refuse, until it has given its receipt. Before the cohort is fixed it then counts as
 refusing; afterwards the attempt ends as if its time had passed.
@@ -19,10 +25,8 @@ deadline, at latest the query's expiry. This module reads no clock, file or netw
 are seconds on one monotonic clock of the caller.
 """
 
-import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 from coordinator.events import (
     Action,
@@ -37,172 +41,23 @@ from coordinator.events import (
     Expelled,
     Finished,
     FixCohort,
+    KeysShared,
     PartyAnswer,
     PartyEvent,
     ReceiptGiven,
     Retried,
     StartAdding,
     Ticked,
+    UnmaskingGiven,
     UploadsLost,
 )
+from coordinator.round_state import OPEN_COHORT, Round, Rules
 from wire.errors import Code, WireError
 from wire.status import PartyState, Phase
 
-_OPEN_COHORT = (Phase.ANSWERING, Phase.PREPARING)
-
-
-@dataclass(frozen=True)
-class Rules:
-    """Rules of the signed query and the roster for all attempts. Durations are in seconds.
-
-    Raises WireError(QUERY_INVALID) if the query asks fewer parties than a cohort needs.
-    """
-
-    parties: tuple[str, ...]
-    """Those that the query asks, in the roster's order."""
-    cohort_min: int
-    max_parties: int
-    max_rows: int
-    answer_within_s: float
-    prepare_within_s: float
-    upload_within_s: float
-    max_attempts: int
-    quorum_wait_s: float | None = None
-    """How long to wait for further parties once there are enough for a cohort; None: for the whole phase."""
-    only_asks: bool = False
-    """Whether it is a question, which ends with the parties' answers."""
-
-    def __post_init__(self) -> None:
-        if len(set(self.parties)) != len(self.parties) or not 1 <= self.cohort_min <= self.max_parties:
-            raise WireError(
-                Code.QUERY_INVALID, "Parties must be distinct, and cohort_min must be from 1 to max_parties."
-            )
-        if self.cohort_min > len(self.parties):
-            raise WireError(
-                Code.QUERY_INVALID,
-                f"cohort_min is {self.cohort_min}, and the query asks {len(self.parties)} parties of the roster.",
-            )
-
-
-@dataclass(frozen=True)
-class Round:
-    """State of a query. Valid from construction: raises ValueError otherwise (a bug, or a damaged store).
-
-    answers, ready, cohort, receipts, pending and answering_ended_early belong to the current attempt. Mappings are
-    never changed in place.
-    """
-
-    rules: Rules
-    expires_at: float
-    deadline: float
-    """Of the phase."""
-    attempt: int = 1
-    phase: Phase = Phase.ANSWERING
-    answers: Mapping[str, PartyAnswer] = field(default_factory=dict)
-    ready: frozenset[str] = frozenset()
-    cohort: tuple[str, ...] = ()
-    receipts: Mapping[str, str] = field(default_factory=dict)
-    code: str = ""
-    detail: str = ""
-    pending: frozenset[str] = frozenset()
-    """Every party that said that a person has to decide, also after it answered."""
-    quorum_deadline: float | None = None
-    """When the wait for further parties ends, None while there are too few for a cohort, and if the query sets no such
-    wait."""
-    answering_ended_early: bool = False
-    """Before its deadline and without everybody's answer."""
-
-    def __post_init__(self) -> None:
-        rules = self.rules
-        checks = (
-            1 <= self.attempt <= rules.max_attempts,
-            math.isfinite(self.deadline) and math.isfinite(self.expires_at),
-            set(self.answers) | self.pending <= set(rules.parties),
-            all(self._accepted(party) for party in self.ready),
-            len(set(self.cohort)) == len(self.cohort) and self.ready.issuperset(self.cohort),
-            set(self.receipts) <= set(self.cohort),
-            not self.cohort or rules.cohort_min <= len(self.cohort) <= rules.max_parties,
-            sum(self.answers[party].rows for party in self.cohort) <= rules.max_rows,
-            self.phase is Phase.FAILED or bool(self.cohort) == (self.phase not in _OPEN_COHORT),
-            self.phase not in (Phase.ADDING, Phase.COMPLETE) or len(self.receipts) == len(self.cohort),
-            bool(self.code) == (self.phase is Phase.FAILED),
-            self.quorum_deadline is None or (self.phase in _OPEN_COHORT and math.isfinite(self.quorum_deadline)),
-        )
-        if not all(checks):
-            raise ValueError(f"a round in {self.phase.name} contradicts itself")
-
-    def _accepted(self, party: str) -> bool:
-        answer = self.answers.get(party)
-        return answer is not None and answer.accepted
-
-    @property
-    def acceptors(self) -> tuple[str, ...]:
-        """Parties that accepted this attempt, in the roster's order."""
-        return tuple(party for party in self.rules.parties if self._accepted(party))
-
-    @property
-    def ends_at(self) -> float:
-        """When the current phase times out, unless it is terminal."""
-        ends = min(self.deadline, self.expires_at)
-        return ends if self.quorum_deadline is None else min(ends, self.quorum_deadline)
-
-    def remaining_s(self, now: float) -> float:
-        """Seconds until the current phase times out; 0 in a terminal phase."""
-        return 0.0 if self.phase.is_terminal else max(0.0, self.ends_at - now)
-
-    def party_state(self, party: str) -> PartyState:
-        """State of a party in the current attempt."""
-        answer = self.answers.get(party)
-        if answer is None:
-            return PartyState.PENDING if party in self.pending else PartyState.SILENT
-        if not answer.accepted:
-            return PartyState.REFUSED
-        if not self.cohort:
-            return PartyState.READY if party in self.ready else PartyState.ACCEPTED
-        if party not in self.cohort:
-            return PartyState.LEFT_OUT
-        return PartyState.UPLOADED if party in self.receipts else PartyState.UPLOADING
-
-    def to_dict(self, now: float) -> dict[str, Any]:
-        """For the store: safe for JSON. Stores remaining times, which are valid on any clock."""
-        return {
-            "rules": asdict(self.rules),
-            "remaining_s": 0.0 if self.phase.is_terminal else max(0.0, min(self.deadline, self.expires_at) - now),
-            "quorum_remaining_s": None if self.quorum_deadline is None else max(0.0, self.quorum_deadline - now),
-            "attempt": self.attempt,
-            "phase": self.phase.name,
-            "answers": {party: asdict(answer) for party, answer in self.answers.items()},
-            "ready": sorted(self.ready),
-            "cohort": list(self.cohort),
-            "receipts": dict(self.receipts),
-            "code": self.code,
-            "detail": self.detail,
-            "pending": sorted(self.pending),
-            "answering_ended_early": self.answering_ended_early,
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any], *, now: float, expires_at: float) -> "Round":
-        """The inverse of to_dict, on the clock of `now`. Raises ValueError, KeyError or TypeError on damage."""
-        rules = Rules(**{**data["rules"], "parties": tuple(data["rules"]["parties"])})
-        quorum_remaining_s = data["quorum_remaining_s"]
-        return cls(
-            rules=rules,
-            expires_at=expires_at,
-            deadline=now + data["remaining_s"],
-            attempt=data["attempt"],
-            phase=Phase[data["phase"]],
-            answers={party: PartyAnswer(**answer) for party, answer in data["answers"].items()},
-            ready=frozenset(data["ready"]),
-            cohort=tuple(data["cohort"]),
-            receipts=dict(data["receipts"]),
-            code=data["code"],
-            detail=data["detail"],
-            pending=frozenset(data["pending"]),
-            quorum_deadline=None if quorum_remaining_s is None else now + quorum_remaining_s,
-            answering_ended_early=data["answering_ended_early"],
-        )
-
+# Once enough survivors have unmasked, the others are waited for so long: a learner that gets more shares than it needs
+# can do without one that is wrong.
+UNMASKING_GRACE_S = 2.0
 
 Outcome = tuple[Round, tuple[Action, ...]]
 
@@ -219,7 +74,7 @@ def step(round_: Round, event: Event, now: float) -> Outcome:
     ANSWER_CONFLICT or COHORT_EXCLUDED.
     """
     match event:
-        case Answered() | BecamePending() | BecameReady() | ReceiptGiven():
+        case Answered() | BecamePending() | KeysShared() | BecameReady() | ReceiptGiven() | UnmaskingGiven():
             outcome = _stated(round_, event, now)
         case UploadsLost(attempt, parties):
             outcome = _uploads_lost(round_, attempt, parties, now), ()
@@ -247,10 +102,14 @@ def _stated(before: Round, event: PartyEvent, now: float) -> Outcome:
             after = _answered(before, event)
         case BecamePending():
             after = _became_pending(before, event)
+        case KeysShared():
+            after = _keys_shared(before, event)
         case BecameReady():
             after = _became_ready(before, event)
         case ReceiptGiven():
             after = _receipt_given(before, event)
+        case UnmaskingGiven():
+            after = _unmasking_given(before, event)
     return (before, ()) if after is before else _settle(after, now)
 
 
@@ -289,7 +148,7 @@ def _gave_up(round_: Round, event: Answered, now: float) -> Outcome:
     if round_.phase is Phase.LOST:
         return round_, ()
     _check_open(round_, event.attempt)
-    _check_phase(round_, *_OPEN_COHORT, Phase.UPLOADING)
+    _check_phase(round_, *OPEN_COHORT, Phase.UPLOADING)
     if not round_.cohort:
         answers = {**round_.answers, event.party: event.answer}
         return _settle(replace(round_, answers=answers, ready=round_.ready - {event.party}), now)
@@ -297,6 +156,11 @@ def _gave_up(round_: Round, event: Answered, now: float) -> Outcome:
         raise WireError(Code.COHORT_EXCLUDED)
     if event.party in round_.receipts:
         raise WireError(Code.ANSWER_CONFLICT, "The party has uploaded everything.")
+    if round_.rules.may_vanish and not round_.survivors:
+        if event.party in round_.gone:
+            return round_, ()
+        if len(round_.awaited) > round_.needed:
+            return _settle(replace(round_, gone=round_.gone | {event.party}), now)
     return _end_attempt(round_, gave_up={event.party: event.answer.code})
 
 
@@ -313,6 +177,33 @@ def _became_pending(round_: Round, event: BecamePending) -> Round:
     return replace(round_, pending=round_.pending | {event.party})
 
 
+def _keys_shared(round_: Round, event: KeysShared) -> Round:
+    before = round_.shared.get(event.party) if event.attempt == round_.attempt else None
+    if before is not None:
+        if before != event.digest:
+            raise WireError(Code.ANSWER_CONFLICT)
+        return round_
+    _check_open(round_, event.attempt)
+    _check_phase(round_, Phase.PREPARING)
+    if event.party not in round_.acceptors:
+        raise WireError(Code.COHORT_EXCLUDED)
+    return replace(round_, shared={**round_.shared, event.party: event.digest})
+
+
+def _unmasking_given(round_: Round, event: UnmaskingGiven) -> Round:
+    """Also once it is no longer waited for: it may replace a wrong one."""
+    before = round_.unmaskings.get(event.party) if event.attempt == round_.attempt else None
+    if before is not None:
+        if before != event.digest:
+            raise WireError(Code.ANSWER_CONFLICT)
+        return round_
+    _check_open(round_, event.attempt)
+    _check_phase(round_, Phase.UNMASKING, Phase.ADDING)
+    if event.party not in round_.survivors:
+        raise WireError(Code.COHORT_EXCLUDED)
+    return replace(round_, unmaskings={**round_.unmaskings, event.party: event.digest})
+
+
 def _became_ready(round_: Round, event: BecameReady) -> Round:
     if event.attempt == round_.attempt and event.party in round_.ready:
         return round_
@@ -322,8 +213,10 @@ def _became_ready(round_: Round, event: BecameReady) -> Round:
         raise WireError(Code.PHASE_MISMATCH, "The party has not accepted.")
     if not answer.accepted:
         raise WireError(Code.ANSWER_CONFLICT, "The party refused.")
-    if round_.cohort:
+    if round_.cohort or (round_.sharing and event.party not in round_.sharing):
         raise WireError(Code.COHORT_EXCLUDED)
+    if round_.rules.may_vanish and event.party not in round_.shared:
+        raise WireError(Code.PHASE_MISMATCH, "The party has not dealt shares of its keys.")
     return replace(round_, ready=round_.ready | {event.party})
 
 
@@ -335,7 +228,7 @@ def _receipt_given(round_: Round, event: ReceiptGiven) -> Round:
         return round_
     _check_open(round_, event.attempt)
     _check_phase(round_, Phase.UPLOADING, Phase.ADDING)
-    if event.party not in round_.cohort:
+    if event.party not in round_.awaited:
         raise WireError(Code.COHORT_EXCLUDED)
     return replace(round_, receipts={**round_.receipts, event.party: event.digest})
 
@@ -343,10 +236,20 @@ def _receipt_given(round_: Round, event: ReceiptGiven) -> Round:
 def _uploads_lost(round_: Round, attempt: int, parties: frozenset[str], now: float) -> Round:
     """These parties upload again, the same bytes, and have as much time for it as the cohort had at first."""
     lost = parties & set(round_.receipts)
-    if not lost or attempt != round_.attempt or round_.phase not in (Phase.UPLOADING, Phase.ADDING):
+    if (
+        not lost
+        or attempt != round_.attempt
+        or round_.phase
+        not in (
+            Phase.UPLOADING,
+            Phase.UNMASKING,
+            Phase.ADDING,
+        )
+    ):
         return round_
     receipts = {party: digest for party, digest in round_.receipts.items() if party not in lost}
-    return replace(round_, phase=Phase.UPLOADING, receipts=receipts, deadline=now + round_.rules.upload_within_s)
+    deadline = now + round_.rules.upload_within_s
+    return replace(round_, phase=Phase.UPLOADING, receipts=receipts, deadline=deadline, quorum_deadline=None)
 
 
 def _added(round_: Round, attempt: int) -> Outcome:
@@ -405,11 +308,16 @@ def _ticked(round_: Round, now: float) -> Outcome:
         return _fail(round_, Code.QUERY_EXPIRED, detail)
     match round_.phase:
         case Phase.ANSWERING:
-            return _then_settle(_end_answering(round_, now), now)
+            outcome = _then_settle(_end_answering(round_, now), now)
         case Phase.PREPARING:
-            return _end_preparing(round_, now)
+            outcome = _end_preparing(round_, now)
+        case Phase.UPLOADING if _has_survivors(round_):
+            outcome = _then_settle(_begin_unmasking(round_, now), now)
+        case Phase.UNMASKING if len(round_.unmaskings) >= round_.needed:
+            outcome = _begin_adding(round_)
         case _:  # ADDING has no deadline except the query's expiry
-            return _end_attempt(round_)
+            outcome = _end_attempt(round_)
+    return outcome
 
 
 def _settle(round_: Round, now: float) -> Outcome:
@@ -418,18 +326,41 @@ def _settle(round_: Round, now: float) -> Outcome:
         case Phase.ANSWERING if len(round_.answers) == len(round_.rules.parties) or (
             _is_hopeless(round_) and not round_.rules.only_asks
         ):
-            return _then_settle(_end_answering(round_, now), now)
-        case Phase.PREPARING if (possible := len(_choose(round_, round_.acceptors))) < round_.rules.cohort_min:
-            return _too_small(round_, possible, "could take part", now)
+            outcome = _then_settle(_end_answering(round_, now), now)
+        case Phase.PREPARING if (possible := len(_choose(round_, round_.acceptors))) < round_.needed:
+            outcome = _too_small(round_, possible, "could take part", now)
         case Phase.PREPARING if round_.ready.issuperset(round_.acceptors):
-            return _end_preparing(round_, now)
-        case Phase.UPLOADING if len(round_.receipts) == len(round_.cohort):
-            adding = replace(round_, phase=Phase.ADDING, deadline=round_.expires_at)
-            return adding, (StartAdding(round_.attempt),)
-        case Phase.ANSWERING | Phase.PREPARING if round_.rules.quorum_wait_s is not None:
-            return _at_quorum(round_, now + round_.rules.quorum_wait_s), ()
+            outcome = _end_preparing(round_, now)
+        case Phase.UPLOADING if round_.receipts.keys() >= set(round_.awaited):
+            begun = _begin_unmasking(round_, now) if round_.rules.may_vanish else _begin_adding(round_)
+            outcome = _then_settle(begun, now)
+        case Phase.UNMASKING if len(round_.unmaskings) == len(round_.survivors):
+            outcome = _begin_adding(round_)
+        case Phase.UNMASKING:
+            outcome = _at_quorum(round_, now + UNMASKING_GRACE_S), ()
+        case Phase.ANSWERING | Phase.PREPARING | Phase.UPLOADING if round_.rules.quorum_wait_s is not None:
+            outcome = _at_quorum(round_, now + round_.rules.quorum_wait_s), ()
         case _:
-            return round_, ()
+            outcome = round_, ()
+    return outcome
+
+
+def _begin_adding(round_: Round) -> Outcome:
+    adding = replace(round_, phase=Phase.ADDING, deadline=round_.expires_at, quorum_deadline=None)
+    return adding, (StartAdding(round_.attempt),)
+
+
+def _has_survivors(round_: Round) -> bool:
+    """Whether those that have uploaded are enough for a total without the others."""
+    is_open = round_.rules.may_vanish > 0 and not round_.survivors
+    return is_open and len(round_.receipts) >= round_.needed
+
+
+def _begin_unmasking(round_: Round, now: float) -> Outcome:
+    survivors = round_.survivors or tuple(party for party in round_.cohort if party in round_.receipts)
+    deadline = now + round_.rules.upload_within_s
+    unmasking = replace(round_, phase=Phase.UNMASKING, survivors=survivors, deadline=deadline, quorum_deadline=None)
+    return unmasking, ()
 
 
 def _at_quorum(round_: Round, until: float) -> Round:
@@ -437,8 +368,14 @@ def _at_quorum(round_: Round, until: float) -> Round:
 
     It does not move when more come, and it ends if so many are expelled that there are too few again.
     """
-    candidates = round_.acceptors if round_.phase is Phase.ANSWERING else _ready_acceptors(round_)
-    enough = len(_choose(round_, candidates)) >= round_.rules.cohort_min
+    match round_.phase:
+        case Phase.UPLOADING:
+            enough = _has_survivors(round_)
+        case Phase.UNMASKING:
+            enough = len(round_.unmaskings) >= round_.needed
+        case _:
+            candidates = round_.acceptors if round_.phase is Phase.ANSWERING else _ready_acceptors(round_)
+            enough = len(_choose(round_, candidates)) >= round_.needed
     if enough == (round_.quorum_deadline is not None):
         return round_
     return replace(round_, quorum_deadline=until if enough else None)
@@ -465,7 +402,9 @@ def _end_answering(round_: Round, now: float) -> Outcome:
     possible = len(_choose(ended, ended.acceptors))
     if possible < ended.rules.cohort_min:
         return _too_small(ended, possible, "could take part", now)
-    return replace(ended, phase=Phase.PREPARING, deadline=now + ended.rules.prepare_within_s), ()
+    sharing = _choose(ended, ended.acceptors) if ended.rules.may_vanish else ()
+    deadline = now + ended.rules.prepare_within_s
+    return replace(ended, phase=Phase.PREPARING, deadline=deadline, sharing=sharing), ()
 
 
 def _is_cut_short(round_: Round, now: float) -> bool:
@@ -482,7 +421,7 @@ def _ready_acceptors(round_: Round) -> list[str]:
 
 def _end_preparing(round_: Round, now: float) -> Outcome:
     cohort = _choose(round_, _ready_acceptors(round_))
-    if len(cohort) < round_.rules.cohort_min:
+    if len(cohort) < round_.needed:
         return _too_small(round_, len(cohort), "were ready", now)
     deadline = now + round_.rules.upload_within_s
     uploading = replace(
@@ -493,13 +432,14 @@ def _end_preparing(round_: Round, now: float) -> Outcome:
 
 def _end_attempt(round_: Round, gave_up: Mapping[str, str] | None = None) -> Outcome:
     """gave_up: code of the refusal by which a member of the cohort ended it. Without one its time has passed."""
-    missing = [party for party in round_.cohort if party not in round_.receipts]
+    done = round_.unmaskings if round_.phase is Phase.UNMASKING else round_.receipts
+    missing = [party for party in round_.survivors or round_.cohort if party not in done]
     words = "these did not finish" if gave_up is None else "this member of the cohort gave up"
     names = missing if gave_up is None else [f"{party} ({code})" for party, code in gave_up.items()]
     detail = f"In attempt {round_.attempt} of {round_.rules.max_attempts} {words}: {_list(names)}."
     if round_.attempt == round_.rules.max_attempts:
         return _fail(round_, Code.ATTEMPTS_EXHAUSTED, detail)
-    lost = replace(round_, phase=Phase.LOST, deadline=round_.expires_at, detail=detail)
+    lost = replace(round_, phase=Phase.LOST, deadline=round_.expires_at, detail=detail, quorum_deadline=None)
     return lost, (DropUploads(round_.attempt),)
 
 
@@ -528,7 +468,7 @@ def _choose(round_: Round, candidates: Iterable[str]) -> tuple[str, ...]:
 
 
 def _too_small(round_: Round, possible: int, what: str, now: float) -> Outcome:
-    detail = f"{possible} {what} and {round_.rules.cohort_min} are needed. {_standing(round_, now)}"
+    detail = f"{possible} {what} and {round_.needed} are needed. {_standing(round_, now)}"
     return _fail(round_, Code.COHORT_TOO_SMALL, detail)
 
 

@@ -285,7 +285,8 @@ class PartyService(party_service_pb2_grpc.PartyServiceServicer):
         self, request: party_service_pb2.SubmitReadyRequest, context: Context
     ) -> party_service_pb2.SubmitReadyResponse:
         """Report that a contribution is spooled."""
-        await self._intake.ready(Envelope.from_proto(request.ready), current_caller())
+        key_shares = Envelope.from_proto(request.key_shares) if request.HasField("key_shares") else None
+        await self._intake.ready(Envelope.from_proto(request.ready), current_caller(), key_shares)
         return party_service_pb2.SubmitReadyResponse()
 
     async def UploadChunk(
@@ -303,6 +304,13 @@ class PartyService(party_service_pb2_grpc.PartyServiceServicer):
         """Complete an upload."""
         await self._intake.receipt(Envelope.from_proto(request.receipt), current_caller())
         return party_service_pb2.SubmitReceiptResponse()
+
+    async def SubmitUnmasking(
+        self, request: party_service_pb2.SubmitUnmaskingRequest, context: Context
+    ) -> party_service_pb2.SubmitUnmaskingResponse:
+        """Reveal shares of keys for the total of the survivors."""
+        await self._intake.unmasking(Envelope.from_proto(request.unmasking), current_caller())
+        return party_service_pb2.SubmitUnmaskingResponse()
 
 
 class LearnerService(learner_service_pb2_grpc.LearnerServiceServicer):

@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from coordinator.config import CoordinatorConfig
 from coordinator.limits import unknown_learners, usage
-from coordinator.rounds import Round
+from coordinator.round_state import Round
 from coordinator.store import CountedQuery, read_asked, read_queries, read_roster, read_seen
 from coordinator.uploads import TOTAL, scan
 from dpcore.errors import ConfigurationError, RadofedError

@@ -280,7 +280,7 @@ class ClusterSum:
     def wants(self, live: LiveQuery) -> bool:
         """Whether the missing part of a total is large enough for the cluster."""
         missing = self._missing(live)
-        upload_bytes = len(live.round.cohort) * sum(live.opened.chunk_bytes(index) for index in missing)
+        upload_bytes = len(live.round.summed) * sum(live.opened.chunk_bytes(index) for index in missing)
         return upload_bytes >= max(1, self._settings.from_bytes)
 
     def make(self, live: LiveQuery, stopping: Callable[[], bool]) -> None:
@@ -291,7 +291,7 @@ class ClusterSum:
         """
         missing = self._missing(live)
         about = {"query": live.query_id, "attempt": live.round.attempt}
-        self._log.info("adding on the cluster", **about, chunks=len(missing), parties=len(live.round.cohort))
+        self._log.info("adding on the cluster", **about, chunks=len(missing), parties=len(live.round.summed))
         try:
             self._make(live, missing, stopping)
         except _StoppedError:
@@ -304,7 +304,7 @@ class ClusterSum:
         return [index for index in range(live.chunks) if index not in made]
 
     def _make(self, live: LiveQuery, missing: Sequence[int], stopping: Callable[[], bool]) -> None:
-        opened, parties = live.opened, live.round.cohort
+        opened, parties = live.opened, live.round.summed
         length = max(1, ITEM_BYTES // opened.chunk_bytes(0))
         runs = [parties[first : first + length] for first in range(0, len(parties), length)]
 
@@ -378,7 +378,7 @@ class Adding:
         return True
 
     def _make_chunk(self, live: LiveQuery, index: int) -> None:
-        uploads = (self._spool.read(live.query_id, live.round.attempt, party, index) for party in live.round.cohort)
+        uploads = (self._spool.read(live.query_id, live.round.attempt, party, index) for party in live.round.summed)
         self._spool.put_total(live.query_id, Chunk.of(index, multiply(live.opened.public_key, uploads)))
 
     def close(self) -> None:

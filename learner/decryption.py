@@ -34,13 +34,14 @@ from dpcore.paillier.public import DEFAULT_BITS, MINIMUM_BITS, InvalidCiphertext
 from dpcore.paillier.second_opening import is_possible
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import RandomSource, SystemRandom, require_system
+from learner.unmasking import KeysOfTotal, remaining_masks, verified_keys
 from radobase.logs import Log
 from radobase.printing import listed
 from radobase.reading import FileKind, read_bytes, read_json, with_remedy
 from radobase.writing import create_durably, sync_directory
 from wire.binding import OpeningSecret
 from wire.envelopes import Envelope, SigningKey
-from wire.query import OpenedQuery, PaillierKey
+from wire.query import OpenedQuery, PaillierKey, Query
 from wire.roster import EXPIRY_WARNING_DAYS, Role, Roster
 from wire.statements import Acceptance, Cohort, check_receipts, check_roster_version, chunk_ranges
 from wire.status import Total
@@ -258,7 +259,7 @@ class OpenedTotal:
     """A total whose cohort, receipts and check slots are verified."""
 
     acceptances: tuple[Acceptance, ...]
-    """The cohort's, in order."""
+    """Of the members that the total is of: the cohort's, in order, without those that vanished."""
     values: NDArray[np.int64]
     """(length,) int64, in units of 2^-fraction_bits."""
 
@@ -341,15 +342,14 @@ def open_total(
             f"the query is under the Paillier key {opened.public_key.fingerprint()} and the key file holds "
             f"{secret.public_key.fingerprint()}: give the file of the key that the query was sent with"
         )
-    query, acceptances = opened.query, _verified(total, opened, roster)
-    if opening is None or opening.public_bytes != query.binding.opening_key:
-        raise ConfigurationError(
-            "the query's total is bound to an opening key that is not here: open it with the state directory that sent "
-            "the query; the key is erased once its total was opened"
-        )
+    query, members = opened.query, _verified(total, opened, roster)
+    keys = _verified_keys(total, opened, roster, members)
+    acceptances = members if keys is None else tuple(each for each in members if each.party in keys.survivors)
+    opening = _opening_of(query, opening)
     attempt = CohortAttempt(opened.query_id, total.cohort.attempt, total.cohort.digest)
+    left = None if keys is None else remaining_masks(keys, members, opened, opening, attempt)
     pads = [pad(opening.key, acceptance.mask_key, acceptance.party, attempt) for acceptance in acceptances]
-    _check_asked(opened, acceptances, roster, opening)
+    _check_asked(opened, members, roster, opening)
     plaintexts = _decrypted(_drawn(chunks, opened), opened, secret, random, progress)
     values = packing.open_total(
         plaintexts[: opened.value_ciphertexts],
@@ -358,12 +358,23 @@ def open_total(
         query.encoding,
         opened.public_key.bits,
         rows=sum(acceptance.rows for acceptance in acceptances),
+        mask=None if left is None else left.mask,
     )
     alpha = coefficient(opening.seed, query_id=opened.query_id, attempt=total.cohort.attempt)
-    check_tag(plaintexts[-1], values, alpha, pads)
+    check_tag(plaintexts[-1], values, alpha, pads, 0 if left is None else left.tag_mask)
     # Read-only from here on: a release uses it without a copy.
     values.setflags(write=False)
     return OpenedTotal(acceptances, values)
+
+
+def _opening_of(query: Query, opening: OpeningSecret | None) -> OpeningSecret:
+    """The opening secret of a query. Raises ConfigurationError if it is not here."""
+    if opening is None or opening.public_bytes != query.binding.opening_key:
+        raise ConfigurationError(
+            "the query's total is bound to an opening key that is not here: open it with the state directory that sent "
+            "the query; the key is erased once its total was opened"
+        )
+    return opening
 
 
 def _verified(total: Total, opened: OpenedQuery, roster: Roster) -> tuple[Acceptance, ...]:
@@ -374,9 +385,30 @@ def _verified(total: Total, opened: OpenedQuery, roster: Roster) -> tuple[Accept
             f"the total has {total.ciphertexts} ciphertexts in {total.chunks} chunks and the query has "
             f"{opened.ciphertexts} in {opened.chunks}: discard it and ask the operator why"
         )
-    sizes = {"chunks": total.chunks, "ciphertexts": total.ciphertexts}
-    check_receipts(total.receipts, total.cohort, roster, **sizes)
+    check_receipts(
+        total.receipts,
+        total.cohort,
+        roster,
+        chunks=total.chunks,
+        ciphertexts=total.ciphertexts,
+        survivors=total.survivors,
+    )
     return acceptances
+
+
+def _verified_keys(
+    total: Total, opened: OpenedQuery, roster: Roster, members: Sequence[Acceptance]
+) -> KeysOfTotal | None:
+    """What a total says about keys, verified; None if no member may vanish. members: of the cohort."""
+    if not opened.query.may_vanish:
+        if total.survivors or total.cohort.sharing_digest:
+            raise CohortError("members of the total's cohort vanished, and the query does not allow that: discard it")
+        return None
+    if total.sharing is None:
+        raise CohortError("the total does not say who had accepted: discard it and fetch the total again")
+    if total.sharing.attempt != total.cohort.attempt:
+        raise CohortError("the total's sharing is of another attempt: discard it and fetch the total again")
+    return verified_keys(total, opened, roster, members, check_cohort(total.sharing, opened, roster))
 
 
 def _check_asked(

@@ -18,6 +18,7 @@ from dpcore.errors import ConfigurationError, PlanError
 from dpcore.paillier.mask_graph import is_complete
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.paillier.public import PublicKey
+from dpcore.paillier.survivors import MOST_SHARERS, is_enough
 from dpcore.queries.kind import MAX_VALUES, QueryLimits, fewest_ciphertexts
 from dpcore.queries.statement import cost_of_attempts, unit_of
 from dpcore.randomness.sources import RandomSource, SystemRandom
@@ -40,6 +41,10 @@ PERSON_WORDS = (
 )
 EPOCH_WORDS = (
     "Parties answer as if they had no other rows, and count the cost beside that of queries about all rows only."
+)
+VANISHING_WORDS = (
+    "If up to {} of the parties that accept vanish before they have uploaded, the answer is of the others. One that "
+    "vanishes late was charged, as each attempt is."
 )
 NONCE_BYTES = 32
 ROWS_OF_UNSTATED_PARTY = 1_000_000
@@ -112,8 +117,9 @@ class Plan:
         )
         warnings = [f"Warning: {sentence}." for sentence in self.warnings]
         others = [f"{self.not_asked}."] if self.not_asked else []
+        vanishing = [] if not query.may_vanish else [VANISHING_WORDS.format(query.may_vanish)]
         noise = [f"{note}." for note in (self.noise_note, self.masks_note) if note]
-        costs = [*self._privacy_words(), *noise, times, *self._quorum_words(), *self._retry_words()]
+        costs = [*self._privacy_words(), *noise, *vanishing, times, *self._quorum_words(), *self._retry_words()]
         stated = _statements(query.purpose, query.study)
         chosen = [self.chosen] if self.chosen else []
         if query.training is not None:
@@ -215,9 +221,15 @@ def plan_query(
     STUDY_DATES).
     """
     created = int(time.time() if now_unix_s is None else now_unix_s)
+    may_vanish = request.may_vanish or 0
     colluders, cohort_min, max_parties = cohort_sizes(
-        len(asked), colluders=request.colluders, cohort_min=request.cohort_min, max_parties=request.max_parties
+        len(asked),
+        colluders=request.colluders,
+        cohort_min=request.cohort_min,
+        max_parties=request.max_parties,
+        may_vanish=may_vanish,
     )
+    check_may_vanish(may_vanish, colluders=colluders, cohort_min=cohort_min, max_parties=max_parties)
     study = study_of(request, study, created)
     now = stated_rows or {}
     max_rows = request.max_rows or sum(_most_rows(member, now.get(member.name)) for member in asked)
@@ -231,6 +243,7 @@ def plan_query(
     neighbours, masks_note = _mask_neighbours(request, kind, cohort_min - colluders, most, understood)
     features = [Feature.QUESTION] * question + [Feature.COHORT_NOISE] * (kind.cohorts is not None)
     features += [Feature.MASK_GRAPH] * (neighbours > 0)
+    features += [Feature.SURVIVORS] * (may_vanish > 0)
     features += [Feature.CLASS_PRODUCTS] * has_class_products(kind)
     features += [Feature.PERSONS] * (kind.persons is not None)
     features += [Feature.STUDY] * (study is not None)
@@ -272,6 +285,7 @@ def plan_query(
         persons=kind.persons,
         noise_of_cohort=kind.cohorts is not None,
         mask_neighbours=neighbours,
+        may_vanish=may_vanish,
         training=training,
         study=study,
     )
@@ -298,12 +312,12 @@ def _following(
     """The kind with the noise of the cohort that answers, if that is possible; and which noise it has, in words.
 
     Noise for the smallest cohort protects no less, and has no feature. So it is what is asked for if one of the nodes
-    states no features, or is said to state none.
+    states no features, or is said to state none. It suffices for whoever is left if parties vanish.
     """
     if kind.shares is None or (cohorts is not None and cohorts.smallest == cohorts.largest):
         return kind, ""
     least = "The noise is that of the smallest cohort, also if more parties answer"
-    if request.cohort_noise == "smallest":
+    if request.cohort_noise == "smallest" or request.may_vanish:
         return kind, least
     if Feature.COHORT_NOISE.value not in understood:
         return kind, f"{least}: not every node that is asked states the feature {Feature.COHORT_NOISE.value}"
@@ -327,6 +341,13 @@ def _mask_neighbours(
     Masks with all others protect no less, and have no feature. Raises PlanError if too few are asked for.
     """
     wanted = mask_neighbours(request.mask_neighbours)
+    if request.may_vanish:
+        if wanted:
+            raise PlanError(
+                f"{wanted} mask neighbours: parties may only vanish if every two share masks; ask for complete, or "
+                "leave may_vanish out"
+            )
+        wanted = 0
     if wanted == 0 or (wanted is None and most <= LARGEST_COMPLETE):
         return 0, "Every two parties share masks" if most > LARGEST_COMPLETE else ""
     may_collude = most - (honest if kind.cohorts is None else kind.cohorts.honest_of(kind.cohorts.nearest(most)))
@@ -412,14 +433,33 @@ def _check_size(query: Query) -> None:
     raise PlanError(f"the query has {size_bytes} bytes, more than the limit of {MAX_QUERY_BYTES}; {shorter}")
 
 
+def check_may_vanish(may_vanish: int, *, colluders: int, cohort_min: int, max_parties: int) -> None:
+    """Refuse more parties that may vanish than leave a safe total (dpcore.paillier.survivors). Raises PlanError."""
+    if may_vanish > max_parties - cohort_min:
+        raise PlanError(
+            f"{may_vanish} parties may vanish, and a cohort has {cohort_min} to {max_parties}: lower cohort_min to "
+            f"{max_parties - may_vanish}, or lower may_vanish to {max_parties - cohort_min}"
+        )
+    if may_vanish and not is_enough(cohort_min + may_vanish, cohort_min, colluders=colluders):
+        raise PlanError(
+            f"{may_vanish} parties may vanish, and of the smallest cohort {cohort_min - colluders} are honest: these "
+            f"have to be more than {may_vanish**2}, its square; lower may_vanish, raise cohort_min or lower colluders"
+        )
+    if may_vanish and max_parties > MOST_SHARERS:
+        raise PlanError(
+            f"of at most {MOST_SHARERS} parties some may vanish, and this asks {max_parties}: lower max_parties, or "
+            "leave may_vanish out"
+        )
+
+
 def cohort_sizes(
-    parties: int, *, colluders: int | None, cohort_min: int | None, max_parties: int | None
+    parties: int, *, colluders: int | None, cohort_min: int | None, max_parties: int | None, may_vanish: int = 0
 ) -> tuple[int, int, int]:
     """The assumed number of colluders c, cohort_min and max_parties; None lets the plan choose. Raises PlanError."""
     colluders = max(0, min(1, parties - 2)) if colluders is None else colluders
     max_parties = parties if max_parties is None else max_parties
     usable = min(parties, max_parties)
-    cohort_min = max(colluders + 2, usable - 1) if cohort_min is None else cohort_min
+    cohort_min = max(colluders + 2, usable - max(1, may_vanish)) if cohort_min is None else cohort_min
     if cohort_min > usable:
         raise PlanError(
             f"a cohort of at least {cohort_min} parties cannot form: the query asks {parties} and takes "

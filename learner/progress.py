@@ -27,12 +27,15 @@ CHANGE_AFTER_S = 15.0
 """In a log, changes before this are not worth a line: rounds of a training take seconds."""
 """Lines of a file repeat an unchanged state after this time."""
 
-_PAST_READY = (PartyState.READY, PartyState.LEFT_OUT, PartyState.UPLOADING, PartyState.UPLOADED)
+_IN_COHORT = (PartyState.UPLOADING, PartyState.UPLOADED, PartyState.UNMASKED, PartyState.VANISHED)
+_PAST_READY = (PartyState.READY, PartyState.LEFT_OUT, *_IN_COHORT)
 # Whom each phase waits for, and for what.
 _AWAITED: dict[Phase, dict[PartyState, str]] = {
     Phase.ANSWERING: {PartyState.SILENT: "waiting for", PartyState.PENDING: "waiting for a decision at"},
     Phase.PREPARING: {PartyState.ACCEPTED: "waiting for the contribution of"},
-    Phase.UPLOADING: {PartyState.UPLOADING: "waiting for uploads of"},
+    Phase.UPLOADING: {PartyState.UPLOADING: "waiting for uploads of", PartyState.VANISHED: "without"},
+    Phase.UNMASKING: {PartyState.UPLOADED: "waiting for the unmasking of", PartyState.VANISHED: "without"},
+    Phase.COMPLETE: {PartyState.VANISHED: "without"},
 }
 
 
@@ -206,7 +209,7 @@ def progress_sentence(status: QueryStatus) -> str:
         f"{sum(state in _PAST_READY for state in states)} ready",
     ]
     if status.chunks_expected:
-        uploading = sum(state in (PartyState.UPLOADING, PartyState.UPLOADED) for state in states)
+        uploading = sum(state in _IN_COHORT for state in states)
         arrived = sum(party.chunks for party in status.parties)
         parts.append(f"{arrived} of {uploading * status.chunks_expected} chunks uploaded")
     return "; ".join([*parts, *_missing(status)])

@@ -42,7 +42,7 @@ from wire.envelopes import Envelope
 from wire.query import OpenedQuery, Query, open_query
 from wire.query_kinds import AnyKind
 from wire.roster import open_roster
-from wire.statements import Acceptance, Cohort, check_receipts
+from wire.statements import Acceptance, Cohort, check_receipts, check_survivors_of
 
 FORMAT = "radofed-release"
 FORMAT_VERSION = 1
@@ -114,6 +114,8 @@ class Release:
     already read-only."""
     attempts_signed: int = 1
     """The attempts of the query that the learner had signed when it opened the total."""
+    survivors: tuple[str, ...] = ()
+    """The members of the cohort that the total is of, in order, if members may vanish; otherwise empty."""
 
     def __post_init__(self) -> None:
         integers = frozen(self.integers, np.int64)
@@ -125,6 +127,8 @@ class Release:
             raise ReleaseError("the cohort is another query's; fetch the release again")
         if not (isinstance(self.attempts_signed, int) and self.attempts_signed >= 1):
             raise ReleaseError(f"attempts_signed is {self.attempts_signed!r}: a number from 1; fetch the release again")
+        if bool(self.survivors) != bool(self.query.may_vanish) or len(self.acceptances) < len(self.survivors):
+            raise ReleaseError("the members that the total is of are not those of its cohort; fetch the release again")
         if len(self.receipts) != len(self.acceptances):
             raise ReleaseError("there is not one receipt for each member of the cohort; fetch the release again")
         object.__setattr__(self, "integers", integers)
@@ -141,8 +145,15 @@ class Release:
 
     @cached_property
     def acceptances(self) -> tuple[Acceptance, ...]:
-        """The cohort's acceptances, in order."""
-        return tuple(Acceptance.from_bytes(envelope.payload) for envelope in self.cohort.acceptances)
+        """Of the members that the total is of: the cohort's, in order, without those that vanished."""
+        members = tuple(Acceptance.from_bytes(envelope.payload) for envelope in self.cohort.acceptances)
+        return tuple(each for each in members if each.party in self.survivors) if self.survivors else members
+
+    @property
+    def vanished(self) -> tuple[str, ...]:
+        """The members of the cohort that the total is not of."""
+        members = (Acceptance.from_bytes(envelope.payload).party for envelope in self.cohort.acceptances)
+        return tuple(name for name in members if self.survivors and name not in self.survivors)
 
     @property
     def attempts(self) -> int:
@@ -226,6 +237,13 @@ class Release:
         return about | ({} if study is None else {"study": study.to_dict()})
 
     @property
+    def _survivors_data(self) -> dict[str, Any]:
+        """The members that the total is of for release.json; empty if no member may vanish."""
+        if not self.survivors:
+            return {}
+        return {"survivors": list(self.survivors), "sharing_digest": self.cohort.sharing_digest.hex()}
+
+    @property
     def contents(self) -> str:
         """The contents in words, such as "500 rados"."""
         return self.query.kind.contents
@@ -244,8 +262,17 @@ class Release:
         roster = open_roster(self.roster_envelope, federation_key)
         opened = self.open_query(federation_key)
         check_cohort(self.cohort, opened, roster)
-        sizes = {"chunks": opened.chunks, "ciphertexts": opened.ciphertexts}
-        check_receipts(self.receipts, self.cohort, roster, **sizes)
+        if self.survivors:
+            members = [each.party for each in self.cohort.open(roster)]
+            check_survivors_of(self.survivors, members, opened.query.cohort_min)
+        check_receipts(
+            self.receipts,
+            self.cohort,
+            roster,
+            chunks=opened.chunks,
+            ciphertexts=opened.ciphertexts,
+            survivors=self.survivors,
+        )
 
     def open_query(self, federation_key: bytes) -> OpenedQuery:
         """The query with its verified key, as of its creation time. Raises WireError."""
@@ -330,6 +357,7 @@ class Release:
             "attempt": self.cohort.attempt,
             **self.part_data,
             **({"attempts_signed": self.attempts_signed} if self.attempts_signed > self.cohort.attempt else {}),
+            **self._survivors_data,
             "query": _envelope_to_json(self.query_envelope),
             "roster": _envelope_to_json(self.roster_envelope),
             "acceptances": [_envelope_to_json(envelope) for envelope in self.cohort.acceptances],
@@ -343,12 +371,15 @@ class Release:
         return cls(
             query_envelope=query,
             roster_envelope=_envelope_from_json(content["roster"]),
-            cohort=Cohort(query.payload_hash, content["attempt"], acceptances),
+            cohort=Cohort(
+                query.payload_hash, content["attempt"], acceptances, bytes.fromhex(content.get("sharing_digest", ""))
+            ),
             receipts=tuple(_envelope_from_json(part) for part in content["receipts"]),
             statement=PrivacyStatement.from_dict(content["statement"]),
             created_at_unix_s=content["created_at_unix_s"],
             integers=integers,
             attempts_signed=content.get("attempts_signed", 1),
+            survivors=tuple(content.get("survivors", ())),
         )
 
 

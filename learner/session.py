@@ -570,6 +570,7 @@ class Session:
             created_at_unix_s=int(time.time()),
             integers=result.values.reshape(opened.query.kind.shape(opened.query.d)),
             attempts_signed=signed,
+            survivors=total.survivors,
         )
         try:
             release.save(directory)

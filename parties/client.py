@@ -160,9 +160,12 @@ class CoordinatorClient:
         """See parties.answering.coordinator_calls.CoordinatorCalls."""
         self._call(self._party.SubmitAnswer, party_service_pb2.SubmitAnswerRequest(pending=pending.to_proto()))
 
-    def ready(self, ready: Envelope) -> None:
+    def ready(self, ready: Envelope, key_shares: Envelope | None = None) -> None:
         """See parties.answering.coordinator_calls.CoordinatorCalls."""
-        self._call(self._party.SubmitReady, party_service_pb2.SubmitReadyRequest(ready=ready.to_proto()))
+        request = party_service_pb2.SubmitReadyRequest(
+            ready=ready.to_proto(), key_shares=None if key_shares is None else key_shares.to_proto()
+        )
+        self._call(self._party.SubmitReady, request)
 
     def upload_chunk(self, query_id: bytes, attempt: int, chunk: Chunk, receipt: Envelope | None = None) -> bool:
         """See parties.answering.coordinator_calls.CoordinatorCalls."""
@@ -177,6 +180,11 @@ class CoordinatorClient:
     def receipt(self, receipt: Envelope) -> None:
         """See parties.answering.coordinator_calls.CoordinatorCalls."""
         self._call(self._party.SubmitReceipt, party_service_pb2.SubmitReceiptRequest(receipt=receipt.to_proto()))
+
+    def unmask(self, unmasking: Envelope) -> None:
+        """See parties.answering.coordinator_calls.CoordinatorCalls."""
+        request = party_service_pb2.SubmitUnmaskingRequest(unmasking=unmasking.to_proto())
+        self._call(self._party.SubmitUnmasking, request)
 
     def is_serving(self) -> bool:
         """Whether the coordinator's health service reports that it is serving."""

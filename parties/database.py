@@ -32,6 +32,7 @@ from parties.ledger.charges import (
     EVENTS_TABLE,
     FORMAT_VERSION,
     ROW_EPOCH_TABLE,
+    SHARINGS_TABLE,
     new_nonce,
     read_charge,
     update_format,
@@ -61,6 +62,7 @@ _TABLES = f"""
 {COHORT_TABLES}
 {ROW_EPOCH_TABLE}
 {APPROVAL_TABLES}
+{SHARINGS_TABLE}
 CREATE TABLE identity (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE attempts (
     query_id BLOB NOT NULL,
@@ -384,6 +386,8 @@ def _keep(connection: sqlite3.Connection, path: Path, version: int) -> None:
 
 def _mark_as_copy(copy: sqlite3.Connection) -> None:
     copy.execute("UPDATE attempts SET mask_key = NULL")
+    if copy.execute("SELECT 1 FROM sqlite_master WHERE name = 'sharings'").fetchone():
+        copy.execute("DELETE FROM sharings")
     copy.execute("INSERT OR REPLACE INTO identity VALUES (?, '1')", (COPIED,))
 
 

@@ -339,6 +339,7 @@ def check_query(policy: Policy, opened: OpenedQuery, roster: Roster, own_name: s
     _check_strangers(policy, query, asked - possible)
     largest = min(asked, query.max_parties)
     _check_neighbours(query, largest, min(possible, largest))
+    _check_vanishing(policy, query, largest, min(asked - possible, largest))
 
 
 def _check_study(policy: Policy, query: Query) -> None:
@@ -409,6 +410,31 @@ def check_masks(
     leaving = len(accepted) - query.honest_of(len(names))
     if MaskGraph.of(names, digest, query.mask_neighbours).may_be_divided(accepted, leaving):
         raise _too_few_masks(query, len(names), len(accepted), leaving)
+
+
+def check_survivors(policy: Policy, roster: Roster, own_name: str, members: Iterable[str], query: Query) -> None:
+    """Refuse a sharing after which too few of the members that this party accepts could be in a total.
+
+    members: names of all that accepted, each once. Those that it has not accepted may all collude, and of the others as
+    many as its policy assumes, c (dpcore.paillier.survivors, claim 1).
+
+    As many as a cohort needs, h + c or more, have to be left whoever vanishes; h is above the square of those that may,
+    as the query's rules say. Raises WireError(POLICY_COHORT).
+    """
+    names = tuple(members)
+    _check_vanishing(policy, query, len(names), len(names) - policy.count_accepted(roster, own_name, names))
+
+
+def _check_vanishing(policy: Policy, query: Query, sharers: int, strangers: int) -> None:
+    if not query.may_vanish:
+        return
+    least, needed = query.threshold(sharers), policy.members_needed(query.honest_parties)
+    if least - strangers < needed:
+        raise WireError(
+            Code.POLICY_COHORT,
+            f"{sharers - least} of {sharers} members may vanish, and this party has not accepted {strangers} of them. "
+            f"It requires {needed} that it accepts among those that are left.",
+        )
 
 
 def _check_neighbours(query: Query, members: int, accepted: int) -> None:

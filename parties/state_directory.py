@@ -224,7 +224,8 @@ def ledger_fault(connection: sqlite3.Connection, federation: str, party: str) ->
         return "is not marked as a copy"
     if version < FORMAT_VERSION:
         update_format(connection)
-    if connection.execute("SELECT 1 FROM attempts WHERE mask_key IS NOT NULL").fetchone():
+    kept = "SELECT 1 FROM attempts WHERE mask_key IS NOT NULL UNION ALL SELECT 1 FROM sharings"
+    if connection.execute(kept).fetchone():
         return "has a mask key"
     found = chain.faults(connection)
     return f"is damaged ({found[0]})" if found else ""

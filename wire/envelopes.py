@@ -141,7 +141,9 @@ class MessageType(StrEnum):
     REFUSAL = "Refusal"
     PENDING = "Pending"
     READY = "Ready"
+    KEY_SHARES = "KeyShares"
     RECEIPT = "Receipt"
+    UNMASKING = "Unmasking"
     FEATURES = "Features"
     CHALLENGE = "Challenge"
     WITNESS = "Witness"
@@ -159,7 +161,9 @@ SIGNER_ROLE: dict[MessageType, str] = {
     MessageType.REFUSAL: "party",
     MessageType.PENDING: "party",
     MessageType.READY: "party",
+    MessageType.KEY_SHARES: "party",
     MessageType.RECEIPT: "party",
+    MessageType.UNMASKING: "party",
     MessageType.FEATURES: "party",
     MessageType.CHALLENGE: "party",
     MessageType.WITNESS: "party",

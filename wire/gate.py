@@ -56,6 +56,7 @@ ALLOWED_ROLES: dict[str, frozenset[Role]] = {
     "/rado.v1.PartyService/SubmitReady": _PARTIES,
     "/rado.v1.PartyService/UploadChunk": _PARTIES,
     "/rado.v1.PartyService/SubmitReceipt": _PARTIES,
+    "/rado.v1.PartyService/SubmitUnmasking": _PARTIES,
     "/rado.v1.LearnerService/SubmitQuery": _LEARNERS,
     "/rado.v1.LearnerService/WatchQuery": _LEARNERS,
     "/rado.v1.LearnerService/ListQueries": _LEARNERS,

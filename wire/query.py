@@ -16,6 +16,7 @@ from dpcore.numbers.fixed_point import Encoding, check_fits
 from dpcore.paillier.packing import ciphertext_count
 from dpcore.paillier.public import PublicKey
 from dpcore.paillier.subgroup import Subgroup
+from dpcore.paillier.survivors import MOST_SHARERS, is_enough, threshold
 from dpcore.queries.kind import MAX_PARTIES, MAX_VALUES, QueryLimits
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.held_back import HeldBack
@@ -81,6 +82,8 @@ class Feature(StrEnum):
     """A gradient weighs the classes of the label (dpcore.queries.gradient)."""
     MASK_GRAPH = "mask-graph"
     """Members share masks with some others, not with all (dpcore.paillier.mask_graph)."""
+    SURVIVORS = "survivors"
+    """Some members of a cohort may vanish, and the rest has a total (dpcore.paillier.survivors)."""
     STUDY = "study"
     """The query names the study that it is part of (wire.study)."""
     SHORT_OPENING = "short-opening"
@@ -314,6 +317,8 @@ class Query(Wire[query_pb2.Query]):
     """With how many others each member of a cohort shares masks; 0 for all others."""
     training: Training | None = None
     """The training that it is a round of; None without one."""
+    may_vanish: int = 0
+    """How many of the members that accepted may vanish afterwards, so that the rest still has a total."""
     study: Study | None = None
     """The study that it is part of, as the learner states it; None without one."""
 
@@ -339,6 +344,21 @@ class Query(Wire[query_pb2.Query]):
             "mask_neighbours has its feature": (self.mask_neighbours > 0) == (Feature.MASK_GRAPH in self.features),
             f"mask_neighbours is even, from {FEWEST_NEIGHBOURS} to {MAX_PARTIES}, or 0": self.mask_neighbours == 0
             or (FEWEST_NEIGHBOURS <= self.mask_neighbours <= MAX_PARTIES and self.mask_neighbours % 2 == 0),
+            "may_vanish has its feature": (self.may_vanish > 0) == (Feature.SURVIVORS in self.features),
+            "if members may vanish, the noise is that of the smallest cohort": not (
+                self.may_vanish and self.noise_of_cohort
+            ),
+            "if members may vanish, every two share masks": not (self.may_vanish and self.mask_neighbours),
+            "as many may vanish as max_parties is above cohort_min": (
+                self.may_vanish <= self.max_parties - self.cohort_min
+            ),
+            "honest_parties is above the square of may_vanish": not self.may_vanish
+            or is_enough(
+                self.cohort_min + self.may_vanish, self.cohort_min, colluders=self.cohort_min - self.honest_parties
+            ),
+            f"if members may vanish, max_parties is at most {MOST_SHARERS}": (
+                not self.may_vanish or self.max_parties <= MOST_SHARERS
+            ),
             "a study has its feature": (self.study is not None) == (Feature.STUDY in self.features),
             "products_of_each_class has its feature": (
                 has_class_products(self.kind) == (Feature.CLASS_PRODUCTS in self.features)
@@ -403,6 +423,10 @@ class Query(Wire[query_pb2.Query]):
         """How many of a cohort of so many parties are counted as honest."""
         cohorts = self.kind.cohorts
         return self.honest_parties if cohorts is None else cohorts.honest_of(cohorts.nearest(parties))
+
+    def threshold(self, sharers: int) -> int:
+        """How many of so many members that accepted have to upload and to unmask, if members may vanish."""
+        return threshold(sharers, cohort_min=self.cohort_min, may_vanish=self.may_vanish)
 
     @property
     def is_question(self) -> bool:

@@ -216,6 +216,7 @@ _MEANINGS = {
     "epoch": "of the rows that it is about; no other rows count, and each epoch has its own budget",
     "noise_of_cohort": "the noise is that of the cohort that answers; 0: of the smallest one",
     "mask_neighbours": "each party of a cohort shares masks with so many others; 0: with all others",
+    "may_vanish": "so many of the parties that accept may vanish before they have uploaded; 0: none",
     "purpose": "what the learner says that the answer is for; nothing checks it",
     "Study.purpose": "what the learner says that the study is to find out; nothing checks it",
     "Study.protocol_number": "the study's budget at a party goes by it",

@@ -226,6 +226,15 @@ class AskedTerms(UnitFields):
         ),
     ] = "answering"
     mask_neighbours: Annotated[str | None, MASK_NEIGHBOURS] = None
+    may_vanish: Annotated[
+        int | None,
+        Option(
+            "How many of the parties that accept may vanish before they have uploaded: the answer is then of the "
+            "others, and the noise always that of the smallest cohort.",
+            default="0: all have to upload",
+            at_least=0,
+        ),
+    ] = None
     max_rows: Annotated[
         int | None,
         Option(

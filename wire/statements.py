@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Annotated, ClassVar, TypeVar
 
 from dpcore.paillier.masks import is_low_order
+from dpcore.paillier.survivors import SEALED_BYTES, SELF_COMMITMENT_BYTES, SHARE_COMMITMENT_BYTES
 from rado.v1 import ciphertext_pb2, cohort_pb2
 from wire.codec import M, Travels, Wire
 from wire.envelopes import KEY_BYTES, Envelope, MessageType, Signable, SigningKey, sha256
@@ -67,9 +68,13 @@ class Acceptance(_OnAttempt[cohort_pb2.Acceptance]):
     """The newest that the party has."""
     ledger_head: LedgerHead | None = None
     """With this reservation, None in answer to a question."""
+    share_key: bytes = b""
+    """Another ephemeral X25519 public key, of a query whose members may vanish; otherwise empty."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.share_key and (len(self.share_key) != KEY_BYTES or is_low_order(self.share_key)):
+            raise WireError(Code.MESSAGE_MALFORMED, "A share key must have 32 bytes and be of high order.")
         if self.rows < 1 or len(self.mask_key) != KEY_BYTES or is_low_order(self.mask_key):
             raise WireError(
                 Code.MESSAGE_MALFORMED, "An acceptance must have at least one row and a 32-byte key of high order."
@@ -93,9 +98,48 @@ class Pending(_OnAttempt[cohort_pb2.Pending]):
 
 @dataclass(frozen=True)
 class Ready(_OnAttempt[cohort_pb2.Ready]):
-    """A party has spooled its contribution."""
+    """A party has spooled its contribution. sharing_digest: of what it dealt shares for, if members may vanish."""
 
     KIND: ClassVar[MessageType] = MessageType.READY
+    sharing_digest: bytes = b""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.sharing_digest) not in (0, HASH_BYTES):
+            raise WireError(Code.MESSAGE_MALFORMED, "A digest must have 32 bytes.")
+
+
+@dataclass(frozen=True)
+class KeyShares(_OnAttempt[cohort_pb2.KeyShares]):
+    """What a party deals of its keys (dpcore.paillier.survivors), for each member of the sharing in order."""
+
+    KIND: ClassVar[MessageType] = MessageType.KEY_SHARES
+    sharing_digest: bytes
+    self_commitment: bytes
+    sealed: tuple[bytes, ...]
+    self_shares: tuple[bytes, ...]
+    key_shares: tuple[bytes, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        commitments = (self.self_shares, SHARE_COMMITMENT_BYTES), (self.key_shares, SHARE_COMMITMENT_BYTES)
+        lists = ((self.sealed, SEALED_BYTES), *commitments)
+        if (
+            (len(self.sharing_digest), len(self.self_commitment)) != (HASH_BYTES, SELF_COMMITMENT_BYTES)
+            or {len(entries) for entries, _ in lists} != {len(self.sealed)}
+            or any(len(entry) != size for entries, size in lists for entry in entries)
+        ):
+            raise WireError(Code.MESSAGE_MALFORMED, "Shares of keys are not well formed.")
+
+
+@dataclass(frozen=True)
+class Unmasking(_OnAttempt[cohort_pb2.Unmasking]):
+    """What a survivor reveals to the learner, for one set of survivors of one cohort."""
+
+    KIND: ClassVar[MessageType] = MessageType.UNMASKING
+    cohort_digest: bytes
+    survivors_digest: bytes
+    sealed: bytes
 
 
 @dataclass(frozen=True)
@@ -115,7 +159,7 @@ class Receipt(_OnAttempt[cohort_pb2.Receipt]):
             raise WireError(Code.MESSAGE_MALFORMED, "A digest must have 32 bytes.")
 
 
-Statement = Acceptance | Refusal | Pending | Ready | Receipt
+Statement = Acceptance | Refusal | Pending | Ready | KeyShares | Receipt | Unmasking
 
 
 def sign(statement: Statement, signing_key: SigningKey) -> Envelope:
@@ -123,7 +167,7 @@ def sign(statement: Statement, signing_key: SigningKey) -> Envelope:
     return signing_key.sign(statement.KIND, statement.to_bytes())
 
 
-S = TypeVar("S", Acceptance, Refusal, Pending, Ready, Receipt)
+S = TypeVar("S", Acceptance, Refusal, Pending, Ready, KeyShares, Receipt, Unmasking)
 
 
 def open_statement(statement_type: type[S], envelope: Envelope, roster: Roster) -> tuple[S, Member]:
@@ -139,9 +183,13 @@ class Cohort(Wire[cohort_pb2.Cohort]):
     query_id: bytes
     attempt: int
     acceptances: tuple[Envelope, ...]
+    sharing_digest: bytes = b""
+    """Of the sharing, if members may vanish: the `Cohort` of all that had accepted; otherwise empty."""
 
     def __post_init__(self) -> None:
         _check_attempt(self.query_id, self.attempt)
+        if len(self.sharing_digest) not in (0, HASH_BYTES):
+            raise WireError(Code.MESSAGE_MALFORMED, "A digest must have 32 bytes.")
 
     # Every receipt is compared with it, and it is as long as the cohort.
     @cached_property
@@ -153,6 +201,7 @@ class Cohort(Wire[cohort_pb2.Cohort]):
             self.attempt.to_bytes(4, "big"),
             len(self.acceptances).to_bytes(4, "big"),
             *(acceptance.payload_hash for acceptance in self.acceptances),
+            self.sharing_digest,
         )
 
     def open(self, roster: Roster) -> tuple[Acceptance, ...]:
@@ -187,17 +236,33 @@ def check_roster_version(acceptance: Acceptance, newest_version: int) -> None:
         )
 
 
+def check_survivors_of(survivors: Sequence[str], members: Sequence[str], needed: int) -> None:
+    """Refuse survivors that are not a part of a cohort, in its order, or too few. Raises WireError(QUERY_INVALID)."""
+    among = set(survivors)
+    if list(survivors) != [name for name in members if name in among]:
+        raise WireError(Code.QUERY_INVALID, "The survivors are not members of the cohort, in its order.")
+    if len(survivors) < needed:
+        raise WireError(Code.QUERY_INVALID, f"There are {len(survivors)} survivors and {needed} are needed.")
+
+
 def check_receipts(
-    receipts: Sequence[Envelope], cohort: Cohort, roster: Roster, *, chunks: int, ciphertexts: int
+    receipts: Sequence[Envelope],
+    cohort: Cohort,
+    roster: Roster,
+    *,
+    chunks: int,
+    ciphertexts: int,
+    survivors: Sequence[str] = (),
 ) -> tuple[Receipt, ...]:
     """Every cohort member's verified receipt, in order, for this cohort and of the planned size.
 
-    Raises WireError(RECEIPT_INVALID) if one is missing, for another cohort, or of another size.
+    survivors: the members whose receipts these are, if members may vanish. Raises WireError(RECEIPT_INVALID) if one is
+    missing, for another cohort, or of another size.
     """
-    if len(receipts) != len(cohort.acceptances):
+    if len(receipts) != len(survivors or cohort.acceptances):
         raise WireError(Code.RECEIPT_INVALID, "There is not one receipt for each member of the cohort.")
     opened = tuple(open_statement(Receipt, envelope, roster)[0] for envelope in receipts)
-    members = [a.party for a in cohort.open(roster)]
+    members = list(survivors) or [a.party for a in cohort.open(roster)]
     if [r.party for r in opened] != members:
         raise WireError(Code.RECEIPT_INVALID, "The receipts do not match the cohort's members.")
     for receipt in opened:

@@ -35,6 +35,7 @@ class Phase(Enum):
     COMPLETE = release_pb2.PHASE_COMPLETE
     FAILED = release_pb2.PHASE_FAILED
     LOST = release_pb2.PHASE_LOST
+    UNMASKING = release_pb2.PHASE_UNMASKING
 
     @property
     def word(self) -> str:
@@ -63,6 +64,8 @@ class PartyState(Enum):
     UPLOADING = release_pb2.PARTY_STATE_UPLOADING
     UPLOADED = release_pb2.PARTY_STATE_UPLOADED
     PENDING = release_pb2.PARTY_STATE_PENDING
+    UNMASKED = release_pb2.PARTY_STATE_UNMASKED
+    VANISHED = release_pb2.PARTY_STATE_VANISHED
 
     @property
     def awaits_answer(self) -> bool:
@@ -107,6 +110,14 @@ class Work(Wire[party_service_pb2.Work]):
     """This party's chunks that have arrived."""
     retry: Envelope | None = None
     """The learner's signed decision on this attempt, None in attempt 1."""
+    sharing: Cohort | None = None
+    """All that had accepted when parties began to prepare, if members may vanish. Only for these."""
+    ready: tuple[Envelope, ...] = ()
+    """Of each member of the cohort, if members may vanish."""
+    survivors: tuple[str, ...] = ()
+    """The members that uploaded, in Phase.UNMASKING."""
+    sealed_shares: tuple[bytes, ...] = ()
+    """What each member of the cohort sealed for this party, in Phase.UNMASKING."""
 
     @property
     def query_id(self) -> bytes:
@@ -116,10 +127,12 @@ class Work(Wire[party_service_pb2.Work]):
     @property
     def held_bytes(self) -> int:
         """About what it takes in memory, rounded up."""
-        acceptances = () if self.cohort is None else self.cohort.acceptances
-        envelopes = (self.query, *acceptances, *(() if self.retry is None else (self.retry,)))
+        shown = [cohort.acceptances for cohort in (self.cohort, self.sharing) if cohort is not None]
+        retry = () if self.retry is None else (self.retry,)
+        envelopes = (self.query, *(each for acceptances in shown for each in acceptances), *self.ready, *retry)
         payloads = sum(len(envelope.payload) + _ENVELOPE_BYTES for envelope in envelopes)
-        return payloads + len(self.chunks_held) * _INDEX_BYTES
+        others = sum(len(each) + _INDEX_BYTES for each in (*self.sealed_shares, *self.survivors))
+        return payloads + others + len(self.chunks_held) * _INDEX_BYTES
 
     @classmethod
     def from_proto(cls, m: party_service_pb2.Work) -> "Work":
@@ -175,3 +188,11 @@ class Total(Wire[release_pb2.Total]):
     receipts: tuple[Envelope, ...]
     chunks: int
     ciphertexts: int
+    sharing: Cohort | None = None
+    """All that had accepted when parties began to prepare, if members may vanish."""
+    survivors: tuple[str, ...] = ()
+    """The members whose uploads it adds up, and whose receipts these are, if members may vanish."""
+    key_shares: tuple[Envelope, ...] = ()
+    """Of every member of the cohort, in order."""
+    unmaskings: tuple[Envelope, ...] = ()
+    """Of every survivor that gave one, in the cohort's order."""

@@ -9,15 +9,19 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
     "Chunk": {"upload": "index ciphertexts content_hash"},
     "LedgerHead": {"head": "entries digest sealed_sums"},
     "Acceptance": {
-        "acceptance": "party rows mask_key roster_version",
+        "acceptance": "party rows mask_key roster_version share_key",
         "query": "query_id",
         "attempt": "attempt",
         "head": "ledger_head",
     },
     "Refusal": {"answer": "query_id attempt party code"},
     "Pending": {"answer": "query_id attempt party"},
-    "Ready": {"answer": "query_id attempt party"},
-    "Cohort": {"cohort": "query_id attempt acceptances"},
+    "Ready": {"answer": "query_id attempt party", "sharing": "sharing_digest"},
+    "KeyShares": {
+        "sharing": "query_id attempt party sharing_digest self_commitment sealed self_shares key_shares",
+    },
+    "Unmasking": {"survivors": "query_id attempt party cohort_digest survivors_digest sealed"},
+    "Cohort": {"cohort": "query_id attempt acceptances", "sharing": "sharing_digest"},
     "Receipt": {
         "receipt": "query_id attempt party cohort_digest upload_digest chunks ciphertexts",
         "head": "ledger_head",
@@ -56,6 +60,8 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
         "attempt": "attempt retry",
         "standing": "phase state chunks_held",
         "cohort": "cohort",
+        "sharing": "sharing ready",
+        "survivors": "survivors sealed_shares",
     },
     "FetchWorkResponse": {"work": "work cursor", "witness": "challenges"},
     "SubmitFeaturesRequest": {"features": "features"},
@@ -68,12 +74,14 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
     "FetchWitnessesResponse": {"witness": "witnesses newest"},
     "SubmitAnswerRequest": {"acceptance": "acceptance", "answer": "refusal pending"},
     "SubmitAnswerResponse": {},
-    "SubmitReadyRequest": {"answer": "ready"},
+    "SubmitReadyRequest": {"answer": "ready", "sharing": "key_shares"},
     "SubmitReadyResponse": {},
     "UploadChunkRequest": {"upload": "query_id attempt chunk", "receipt": "receipt"},
     "UploadChunkResponse": {"work": "receipt_taken"},
     "SubmitReceiptRequest": {"receipt": "receipt"},
     "SubmitReceiptResponse": {},
+    "SubmitUnmaskingRequest": {"survivors": "unmasking"},
+    "SubmitUnmaskingResponse": {},
     "Rational": {"query": "numerator denominator"},
     "PaillierKey": {"query": "learner modulus not_before_unix_s not_after_unix_s subgroup"},
     "Subgroup": {"query": "generator order_bits"},
@@ -121,14 +129,20 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
         "encoding paillier_key delta max_rows max_parties cohort_min honest_parties created_at_unix_s "
         "not_after_unix_s answer_within_s prepare_within_s upload_within_s max_attempts features binding "
         "quorum_wait_s held_back feature_map purpose epoch noise_of_cohort persons study "
-        "mask_neighbours training",
+        "mask_neighbours training may_vanish",
     },
     "Training": {
         "query": "name estimator options schema_digest epsilon delta queries max_attempts begins_unix_s ends_unix_s"
     },
     "Retry": {"attempt": "query_id learner attempt"},
     "Cancel": {"cancel": "query_id learner"},
-    "Total": {"cohort": "cohort", "receipt": "receipts", "total": "chunks ciphertexts"},
+    "Total": {
+        "cohort": "cohort",
+        "receipt": "receipts",
+        "total": "chunks ciphertexts",
+        "sharing": "sharing key_shares",
+        "survivors": "survivors unmaskings",
+    },
     "PartyProgress": {"status": "party state code chunks rows", "acceptance": "acceptance"},
     "QueryStatus": {
         "status": "query_id attempt phase parties code detail remaining_s chunks_expected submitted_at_unix_s "

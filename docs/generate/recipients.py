@@ -81,6 +81,36 @@ ROWS: Mapping[str, Row] = {
             "hostile/test_sybil_roster.py": ("test_a_cohort_full_of_sybils_gets_nothing_of_a_party",),
         },
     ),
+    "sharing": Row(
+        "who had accepted when parties began to prepare, and the shares of keys, if members may vanish",
+        "The coordinator to two members: members that left others out, of which a party never heard. A member deals "
+        "shares that give nothing back",
+        "Noticed. A party deals for one sharing for ever, verified as a cohort; its cohort's digest covers the "
+        "sharing, and every member of the cohort signed that it dealt for the same one. Bad shares are named at the "
+        "learner",
+        {
+            "parties/answering/test_vanishing.py": (
+                "test_she_deals_once_also_after_a_restart",
+                "test_a_cohort_is_refused_uncharged_unless_all_dealt_for_her_sharing",
+            ),
+            "learner/test_unmasking.py": ("test_a_member_whose_shares_are_of_no_secret_of_its_own_is_named",),
+            "dpcore/research/test_who_learns_vanishing.py": ("test_each_rule_that_is_left_out_shows_a_sum_over_few",),
+        },
+    ),
+    "survivors": Row(
+        "who uploaded, and what these reveal of keys, if members may vanish",
+        "The coordinator to two members: that one vanished and that it did not, to open a sum over few",
+        "Harmless. A member gives shares for one set for ever, and the threshold is so high that no mixture of sets "
+        "opens a sum over fewer honest members than are counted",
+        {
+            "parties/answering/test_vanishing.py": (
+                "test_she_unmasks_one_set_for_ever",
+                "test_what_she_unmasks_is_a_part_of_the_cohort_that_she_charged_for",
+            ),
+            "dpcore/paillier/test_survivors.py": ("test_the_condition_is_what_no_choice_of_sets_can_go_below",),
+            "learner/test_unmasking.py": ("test_statements_that_are_not_of_the_total_are_refused",),
+        },
+    ),
     "receipt": Row(
         "a member's receipt",
         "A member signs two, for two cohorts or uploads: the learner would open a total of another cohort",

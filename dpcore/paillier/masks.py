@@ -140,7 +140,7 @@ _COMMITMENT = b"rado.v1/tag-seed-commitment\0"
 _PAD = b"rado.v1/tag-pad\0"
 _MASK = b"rado.v1/tag-mask\0"
 # 2^-254 from uniform modulo the prime.
-_WIDE_BYTES = 48
+WIDE_BYTES = 48
 # Values of one block, whose sum of products of 16-bit limbs stays below 2^53: exact in double precision.
 _BLOCK = 1 << 12
 _LIMB_BITS = 16
@@ -161,7 +161,7 @@ class TagError(TotalError):
 def coefficient(seed: bytes, *, query_id: bytes, attempt: int) -> int:
     """Alpha of one attempt, in [0, p). seed: SEED_BYTES that the learner chose for the query."""
     info = _COEFFICIENT + attempt.to_bytes(4, "big")
-    return _residue(HKDF(SHA256(), _WIDE_BYTES, query_id, info).derive(seed))
+    return _residue(HKDF(SHA256(), WIDE_BYTES, query_id, info).derive(seed))
 
 
 def seed_commitment(seed: bytes, *, nonce: bytes) -> bytes:
@@ -215,18 +215,21 @@ def pad(own_key: X25519PrivateKey, peer_key: bytes, party: str, attempt: CohortA
 
     party: the member's name. Raises MaskKeyError if the peer's key is of low order.
     """
-    return _residue(attempt.derive(own_key, peer_key, _PAD, party, peer=party, length=_WIDE_BYTES))
+    return _residue(attempt.derive(own_key, peer_key, _PAD, party, peer=party, length=WIDE_BYTES))
 
 
 def tag_mask(own_name: str, own_key: X25519PrivateKey, peers: Mapping[str, bytes], attempt: CohortAttempt) -> int:
     """One member's mask of its tag, in [0, p); all members' sum to zero mod p. As `cohort_mask`."""
-    pairs = attempt.pairs(own_name, own_key, peers, _MASK, length=_WIDE_BYTES)
+    pairs = attempt.pairs(own_name, own_key, peers, _MASK, length=WIDE_BYTES)
     return sum(_residue(uniform) if is_added else -_residue(uniform) for is_added, uniform in pairs) % PRIME
 
 
-def check_tag(plaintext: int, values: NDArray[np.int64], alpha: int, pads: Sequence[int]) -> None:
-    """Raise TagError unless the decrypted tag of a total is that of its values, with the pads of every member."""
-    expected = (sum(pads) + polynomial(values, alpha)) % PRIME
+def check_tag(plaintext: int, values: NDArray[np.int64], alpha: int, pads: Sequence[int], mask: int = 0) -> None:
+    """Raise TagError unless the decrypted tag of a total is that of its values, with the pads of every member.
+
+    mask: what is left of the members' masks of their tags.
+    """
+    expected = (sum(pads) + mask + polynomial(values, alpha)) % PRIME
     if not 0 <= plaintext < len(pads) * PRIME or plaintext % PRIME != expected:
         raise TagError
 

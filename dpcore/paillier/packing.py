@@ -147,12 +147,17 @@ def from_total(slot_totals: NDArray[np.uint64], parties: int, encoding: Encoding
 
 
 def unpack_total(
-    plaintexts: Sequence[int], length: int, parties: int, encoding: Encoding, modulus_bits: int
+    plaintexts: Sequence[int],
+    length: int,
+    parties: int,
+    encoding: Encoding,
+    modulus_bits: int,
+    mask: NDArray[np.uint64] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The summed values, int64 (length,), and the row count in each check slot, int64 (ciphertexts,).
 
-    plaintexts: the decrypted products of `parties` contributions that `pack` made. The caller must compare the row
-    counts with the cohort's, or call `open_total`, which does.
+    plaintexts: the decrypted products of `parties` contributions that `pack` made. mask: what is left of their masks,
+    uint64 (ciphertexts, slots). The caller must compare the row counts with the cohort's, or call `open_total`.
 
     Raises PlaintextRangeError if a plaintext has bits beyond its slots, TotalError if the number of plaintexts is
     wrong, and the errors of `from_total` and `ciphertext_count`.
@@ -169,14 +174,24 @@ def unpack_total(
     octets = np.zeros((count, slots, 8), dtype=np.uint8)
     octets[:, :, :slot_bytes] = np.frombuffer(serial, dtype=np.uint8).reshape(count, slots, slot_bytes)
     totals = octets.reshape(count, slots * 8).view(_LITTLE_U64).astype(np.uint64, copy=False)
-    sums = from_total(totals, parties, encoding)
+    # Unsigned arithmetic is mod 2^64, of which 2^w is a divisor.
+    sums = from_total(totals if mask is None else totals - mask, parties, encoding)
     return sums[:, 1:].reshape(-1)[:length].copy(), sums[:, 0].copy()
 
 
 def open_total(
-    plaintexts: Sequence[int], length: int, parties: int, encoding: Encoding, modulus_bits: int, *, rows: int
+    plaintexts: Sequence[int],
+    length: int,
+    parties: int,
+    encoding: Encoding,
+    modulus_bits: int,
+    *,
+    rows: int,
+    mask: NDArray[np.uint64] | None = None,
 ) -> NDArray[np.int64]:
     """The summed values, int64 (length,), after checking that every check slot shows the cohort's `rows`.
+
+    mask: see `unpack_total`.
 
     If the contributions are masked, a product of part of the cohort, or one that counts a member twice, passes with
     probability 2^-w for each ciphertext, or 2^-(2w - slot_bits) if it was also scaled by a power of two; what passes is
@@ -186,7 +201,7 @@ def open_total(
     errors of `unpack_total`.
     """
     _check_rows(rows, encoding)
-    values, checks = unpack_total(plaintexts, length, parties, encoding, modulus_bits)
+    values, checks = unpack_total(plaintexts, length, parties, encoding, modulus_bits, mask)
     failed = np.flatnonzero(checks != rows)
     if failed.size:
         first = int(failed[0])

@@ -24,7 +24,7 @@ from learner.report.value_quality import quality_of
 from learner.shapes import Curve, Shape, Shapes, Surface
 from radobase.presentation.page import Document
 from radobase.presentation.svg import Drawing, Plot, Scale
-from radobase.presentation.words import GUARANTEE, NO_PURPOSE, explained
+from radobase.presentation.words import GUARANTEE, NO_PURPOSE, OF_STUDIES, explained
 
 if TYPE_CHECKING:
     from learner.model import Model
@@ -131,7 +131,7 @@ def document(report: Report) -> Document:
         "registry": registry_entry(report),
         "said": sentences,
         "guarantee": GUARANTEE,
-        "no_purpose": NO_PURPOSE,
+        "no_purpose": OF_STUDIES if report.studies else NO_PURPOSE,
         "exceptions_of": EXCEPTIONS,
         "most_predicates": MOST_PREDICATES,
         "versions": _versions(report),

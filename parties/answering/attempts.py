@@ -2,7 +2,8 @@
 
 ACCEPTED    reserved, and the acceptance is signed; its bytes are kept, so that a repeated answer is the same
 READY       the contribution is spooled without masks; nothing is sent and nothing is charged
-CHARGED     charged, and bound to one cohort and one masked spool; its bytes may leave, the mask key is destroyed
+CHARGED     charged, and bound to one cohort and one masked spool; its bytes may leave, the mask key is destroyed, but
+            for what is kept of an attempt whose members may vanish (parties.answering.sharings)
 UPLOADED    the coordinator acknowledged the receipt
 BURNT       charged, but the spool was lost: unusable, no further byte may leave
 ENDED       over; a reservation that was not charged is released
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from parties.answering.sharings import Sharings
 from parties.ledger.approvals import Approvals, Use
 from parties.ledger.budgets import LedgerState
 from parties.ledger.charges import Charge, UnreadableEntryError
@@ -105,6 +107,8 @@ class Attempts:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._database = ledger.database
+        self.sharings = Sharings(self._database)
+        """The keys of attempts whose members may vanish."""
         self._uploaded: set[tuple[bytes, int]] = set()
         """Charged attempts whose receipt was acknowledged in this process."""
 
@@ -170,12 +174,14 @@ class Attempts:
         now_unix_s: float,
         sums_key: SumsKey | None = None,
         rows: EpochRows | None = None,
+        share_secret: bytes | None = None,
         use: Use | None = None,
     ) -> Attempt:
         """Reserve the charge, sign and store the acceptance. Returns the stored attempt if there already is one.
 
         sums_key: given if the acceptance has the ledger's head, this reservation included. rows: those of the epoch
-        that it is about. Raises what Ledger.reserve raises, and then stores nothing.
+        that it is about. share_secret: kept if members may vanish. Raises what Ledger.reserve raises, and then stores
+        nothing.
         """
         query_id, attempt = acceptance.query_id, acceptance.attempt
         with self._database.transaction() as connection:
@@ -200,6 +206,8 @@ class Attempts:
                 "INSERT INTO attempts VALUES (?, ?, ?, ?, 0, ?, NULL, ?, ?)",
                 (query_id, attempt, _S.ACCEPTED.value, answer.to_bytes(), acceptance.rows, not_after_unix_s, mask_key),
             )
+            if share_secret is not None:
+                self.sharings.begin(query_id, attempt, secret=share_secret, mask_key=mask_key)
         return Attempt(query_id, attempt, _S.ACCEPTED, answer, False, acceptance.rows, None, not_after_unix_s, mask_key)
 
     def ready(self, held: Attempt, spool_digest: bytes) -> None:
@@ -358,6 +366,8 @@ class Attempts:
                 "WHERE query_id = ? AND attempt = ?",
                 (state.value, keeps_key, held.query_id, held.attempt),
             )
+            if state in (_S.BURNT, _S.ENDED):
+                self.sharings.erase(held.query_id, held.attempt)
         if state in (_S.BURNT, _S.ENDED):
             self._uploaded.discard((held.query_id, held.attempt))
 

@@ -30,6 +30,7 @@ from dpcore.paillier.masks import PRIME, CohortAttempt, coefficient, cohort_mask
 from dpcore.paillier.obfuscation import ObfuscatorPool
 from dpcore.paillier.packing import mask_addends, pack
 from dpcore.paillier.public import ObfuscatorSource, PublicKey
+from dpcore.paillier.survivors import self_mask, self_tag_mask
 from dpcore.randomness.sources import KEY_BYTES, KeyedRandom, RandomSource
 from dpcore.records.computation import Computation
 from dpcore.records.records import Records
@@ -37,6 +38,7 @@ from parties.answering.attempts import Attempt, Attempts, Heads
 from parties.answering.coordinator_calls import CoordinatorCalls, StoppedError
 from parties.answering.decisions import Party, verify_cohort
 from parties.answering.spool import Spool, SpoolLostError, Spools
+from parties.answering.vanishing import OwnKeys, check_shared
 from parties.history.history import History, What
 from parties.history.reading import scope_costs
 from parties.ledger.head import SumsKey
@@ -47,6 +49,7 @@ from wire.errors import Code, WireError
 from wire.query import OpenedQuery, Query
 from wire.roster import Roster
 from wire.statements import Acceptance, Cohort, LedgerHead, Receipt, chunk_ranges, sign
+from wire.status import Work
 
 
 @one_blas_thread()
@@ -117,12 +120,13 @@ def masked_chunks(
     cohort_digest: bytes,
     alpha: int,
     top_up: NDArray[np.int64] | None = None,
+    self_seed: bytes | None = None,
 ) -> Iterator[bytes]:
     """The chunks with this member's masks multiplied in. Deterministic: the same arguments give the same bytes.
 
     values, chunks: of the bare contribution. acceptances: of all members, this one included, verified. alpha: from
-    `tag_coefficient`. top_up: what the noise of this cohort needs beside that of the values; None for nothing. Raises
-    MaskKeyError if a peer's key is of low order.
+    `tag_coefficient`. top_up: what the noise of this cohort needs beside that of the values; None for nothing.
+    self_seed: of a mask of its own, if members may vanish. Raises MaskKeyError if a peer's key is of low order.
     """
     key, encoding = opened.public_key, opened.query.encoding
     own = next(acceptance for acceptance in acceptances if acceptance.party == own_name)
@@ -138,11 +142,16 @@ def masked_chunks(
         shape=(opened.value_ciphertexts, encoding.slots_per_ciphertext(key.bits)),
         value_bits=encoding.value_bits,
     )
+    own_tag_mask = 0
+    if self_seed is not None:
+        shape, bits = (mask.shape[0], mask.shape[1]), encoding.value_bits
+        mask += self_mask(self_seed, own_name, attempt, shape=shape, value_bits=bits)
+        own_tag_mask = self_tag_mask(self_seed, own_name, attempt)
     addends = mask_addends(values, own.rows, encoding, key.bits, mask, top_up)
     padded = polynomial(values if top_up is None else values + top_up, alpha) + pad(
         own_key, opened.query.binding.opening_key, own_name, attempt
     )
-    addends.append(mpz((padded + tag_mask(own_name, own_key, peers, attempt)) % PRIME))
+    addends.append(mpz((padded + own_tag_mask + tag_mask(own_name, own_key, peers, attempt)) % PRIME))
     done = 0
     for chunk in chunks:
         ciphertexts = key.from_wire(chunk)
@@ -283,8 +292,8 @@ class Uploads:
         self._arrived: dict[tuple[bytes, int], set[int]] = {}
         self._unnoted: set[tuple[bytes, int]] = set()
 
-    def charged(self, opened: OpenedQuery, cohort: Cohort, held: Attempt, party: Party) -> Spool:
-        """Mask and charge the contribution for a cohort. After the return its bytes may leave.
+    def charged(self, opened: OpenedQuery, work: Work, cohort: Cohort, held: Attempt, party: Party) -> Spool:
+        """Mask and charge the contribution for the work's cohort. After the return its bytes may leave.
 
         Raises WireError for a cohort that this party must not upload for, MaskKeyError, SpoolLostError,
         SpoolUnreadableError, and what Attempts.charge raises.
@@ -294,7 +303,12 @@ class Uploads:
             self._spools.remove_bare(held.query_id, held.attempt)
 
         def verified(roster: Roster) -> tuple[Acceptance, ...]:
-            return verify_cohort(cohort, opened, held.attempt, party, roster, held.answer)
+            acceptances = verify_cohort(cohort, opened, held.attempt, party, roster, held.answer)
+            if opened.query.may_vanish:
+                check_shared(work, opened, held, roster, self._attempts)
+            elif cohort.sharing_digest:
+                raise WireError(Code.QUERY_INVALID, "The cohort names a sharing, and no member may vanish.")
+            return acceptances
 
         acceptances = self._rosters.checked(self._coordinator, verified)
         spool = self._masked(opened, cohort, acceptances, held, party)
@@ -374,10 +388,17 @@ class Uploads:
             top_up=query.kind.top_up(
                 query.d, len(acceptances), _top_up_source(held.mask_key, spool.digest, len(acceptances))
             ),
+            self_seed=self._self_seed(opened, held),
         )
         width = opened.public_key.ciphertext_bytes
         needed_bytes = spool.ciphertexts * width
         return self._spools.write(held.query_id, held.attempt, chunks, needed_bytes=needed_bytes, width=width)
+
+    def _self_seed(self, opened: OpenedQuery, held: Attempt) -> bytes | None:
+        """Of its own mask, if members may vanish."""
+        if not opened.query.may_vanish:
+            return None
+        return OwnKeys(self._attempts.sharings.find(held.query_id, held.attempt).secret).seed
 
     def send(
         self,

@@ -64,8 +64,8 @@ class CoordinatorCalls(Protocol):
         """Say that a person has to decide first. Only for a query with the feature of decisions."""
         ...
 
-    def ready(self, ready: Envelope) -> None:
-        """Report that the contribution is spooled."""
+    def ready(self, ready: Envelope, key_shares: Envelope | None = None) -> None:
+        """Report that the contribution is spooled, and deal shares of keys if members may vanish."""
         ...
 
     def upload_chunk(self, query_id: bytes, attempt: int, chunk: Chunk, receipt: Envelope | None = None) -> bool:
@@ -78,6 +78,10 @@ class CoordinatorCalls(Protocol):
 
     def receipt(self, receipt: Envelope) -> None:
         """Complete the upload."""
+        ...
+
+    def unmask(self, unmasking: Envelope) -> None:
+        """Reveal shares of keys for the total of the survivors."""
         ...
 
 

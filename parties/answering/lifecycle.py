@@ -21,6 +21,7 @@ from parties.answering.contribution import Obfuscators, Uploads, encrypted_chunk
 from parties.answering.coordinator_calls import CoordinatorCalls, StoppedError, as_refusal, may_pass, named
 from parties.answering.decisions import Party, SentRefusals, Withdrawals, check_signed, check_unchanged, decide
 from parties.answering.spool import Spool, SpoolLostError, Spools
+from parties.answering.vanishing import SECRET_BYTES, OwnKeys, deal, unmask
 from parties.approval.decision_files import DecisionFiles
 from parties.approval.gate import Gate, Pass
 from parties.approval.notifying import Notice
@@ -35,6 +36,7 @@ from parties.ledger.row_epochs import EpochRows
 from parties.members import Rosters
 from parties.policy import Policy
 from radobase.logs import Log
+from wire.envelopes import Envelope
 from wire.errors import CATALOGUE, Code, ConnectionLostError, TimedOutError, WireError
 from wire.query import OpenedQuery, Query, check_time, open_query
 from wire.roster import Roster
@@ -178,6 +180,9 @@ class QueryLifecycle:
             return False
         if work.phase is Phase.UPLOADING:
             self._upload(work, present, wanted)
+            return False
+        if work.phase is Phase.UNMASKING:
+            self._unmask(work, present)
             return False
         if present.state is not AttemptState.ACCEPTED:
             self._announce(work, present)
@@ -349,6 +354,10 @@ class QueryLifecycle:
         public = mask_key.public_key().public_bytes_raw()
         stated = party.units(opened.query)
         acceptance = Acceptance(opened.query_id, work.attempt, party.name, stated, public, roster.version)
+        secret = self._random.bytes(SECRET_BYTES) if opened.query.may_vanish else None
+        if secret is not None:
+            share_key = OwnKeys(secret).share_key.public_key().public_bytes_raw()
+            acceptance = replace(acceptance, share_key=share_key)
         return self._attempts.accept(
             acceptance,
             lambda complete: sign(complete, party.signing_key),
@@ -359,6 +368,7 @@ class QueryLifecycle:
             sums_key=SumsKey(party.name, party.signing_key),
             rows=rows,
             use=passed.use,
+            share_secret=secret,
         )
 
     def _would_accept(self, work: Work, opened: OpenedQuery, charge: Charge, party: Party, roster: Roster) -> None:
@@ -474,9 +484,46 @@ class QueryLifecycle:
         is_known = self._announced.get(key) is work or work.state is PartyState.READY
         if is_known or work.phase not in _BEFORE_COHORT:
             return
-        ready = sign(Ready(held.query_id, held.attempt, self._party.name), self._party.signing_key)
-        if self._tell(work, lambda: self._coordinator.ready(ready)):
+        key_shares: Envelope | None = None
+        if Query.from_bytes(work.query.payload).may_vanish:
+            if work.phase is not Phase.PREPARING or work.sharing is None or (made := self._deal(work, held)) is None:
+                return
+            ready, key_shares = made
+        else:
+            ready = sign(Ready(held.query_id, held.attempt, self._party.name), self._party.signing_key)
+        if self._tell(work, lambda: self._coordinator.ready(ready, key_shares)):
             self._announced[key] = work
+
+    def _deal(self, work: Work, held: Attempt) -> tuple[Envelope, Envelope] | None:
+        """The Ready and the KeyShares, if members may vanish; None if this party refuses what it was shown."""
+        opened = self._open(work)
+
+        def made(roster: Roster) -> tuple[Envelope, Envelope]:
+            return deal(work, opened, held, self._party, roster, self._attempts, self._random)
+
+        try:
+            return self._rosters.checked(self._coordinator, made)
+        except (WireError, LedgerConflictError, MaskKeyError) as error:
+            if may_pass(error):
+                raise
+            self._log.error("sharing refused", query=held.query_id, attempt=held.attempt, **named(error))
+            self._withdraw(work, held, error, "the sharing was refused")
+            self._give_up(work, self._attempts.find(held.query_id, held.attempt) or held)
+            return None
+
+    def _unmask(self, work: Work, held: Attempt) -> None:
+        """Give the shares with which the total of the survivors is opened: for one set of them, and once."""
+        if not held.state.is_charged or work.state is PartyState.UNMASKED:
+            return
+        try:
+            unmasking = unmask(work, self._open(work), held, self._party, self._attempts, self._random)
+        except (WireError, LedgerConflictError, MaskKeyError) as error:
+            if may_pass(error):
+                raise
+            self._log.error("unmasking refused", query=held.query_id, attempt=held.attempt, **named(error))
+            return
+        if unmasking is not None and self._tell(work, lambda: self._coordinator.unmask(unmasking)):
+            self._log.info("unmasked", query=held.query_id, attempt=held.attempt, survivors=len(work.survivors))
 
     def _tell(self, work: Work, call: Callable[[], None], *, is_only_answer: bool = False) -> bool:
         """Make a call. False if the coordinator refuses permanently: its next work shows the state of the attempt.
@@ -561,7 +608,7 @@ class QueryLifecycle:
             opened = self._open(work)
             if held.state is AttemptState.READY:
                 self.gate.check(opened, self._attempts.cost(held) or Charge(), self._party.policy)
-            spool = self._uploads.charged(opened, work.cohort, held, self._party)
+            spool = self._uploads.charged(opened, work, work.cohort, held, self._party)
         except (WireError, LedgerConflictError, MaskKeyError) as error:
             if may_pass(error):
                 raise

@@ -89,8 +89,8 @@ class Terms:
     """Random: an approval that ended is not the next one of the same terms."""
 
     def __post_init__(self) -> None:
-        if Fraction(self.epsilon) <= 0 or not 0 <= Fraction(self.delta) < 1:
-            raise ConfigurationError("an approval has an epsilon above 0, and a delta from 0 to below 1")
+        if Fraction(self.epsilon) <= 0:
+            raise ConfigurationError("an approval has an epsilon above 0")
         if not self.made_at_unix_s < self.until_unix_s <= self.made_at_unix_s + LONGEST_S:
             raise ConfigurationError(
                 f"an approval ends at a moment in the future, within {LONGEST_S // (24 * 3600)} days: give another time"
@@ -448,7 +448,6 @@ class Standing:
                 is_open = each.stored.state is ApprovalState.PROPOSED and now < each.terms.until_unix_s
                 if is_open and each.terms.same == terms.same and each.terms.until_unix_s <= terms.until_unix_s:
                     terms = each.terms
-            self._check(decision.person, terms.learner, policy, now)
             self._approvals.propose(terms.approval_id, terms.text, terms.until_unix_s, now)
             return self._decided(terms.approval_id, decision, policy)
 

@@ -107,6 +107,8 @@ def charge_plan(ledger: Ledger, decided: Plan, now_unix_s: float) -> None:
     with ledger.database.transaction() as connection:
         ledger.charge_reserved(now_unix_s)
         connection.execute("UPDATE attempts SET state = 'burnt', mask_key = NULL WHERE state IN ('accepted', 'ready')")
+        # The file may be an older one: its keys may have been given for other members since.
+        connection.execute("DELETE FROM sharings")
         for index, charge in enumerate(decided.charges):
             query_id = sha256(b"rado.v1/ledger-acknowledgement\0", secrets.token_bytes(16))
             connection.execute(

@@ -253,10 +253,9 @@ class Approvals:
 
 def _check_cost(use: Use, events: list[Event], charge: Charge) -> None:
     every = [*(event.charge for event in events), charge]
-    if not all(each.is_bounded for each in every):
-        raise NotCoveredError("it has no bound for whole records, and no approval of several queries is for that")
     is_gaussian = use.delta > 0 and all(loss.shift is not None for each in every for _, loss in each.bounds)
-    limits = LedgerLimits(PrivacyLimit(use.epsilon, use.delta, is_gaussian))
+    # No approval of several queries is for what has no bound for whole records.
+    limits = LedgerLimits(PrivacyLimit(use.epsilon, use.delta, is_gaussian), unbounded_events=0)
     try:
         check_admits(limits, events, charge, now_unix_s=0.0)
     except (BudgetExceededError, UnboundedExceededError) as error:

@@ -248,7 +248,7 @@ def _short(delta: Fraction) -> Fraction:
 # File format of charges in the ledger, and the update from earlier formats.
 
 
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 CHAINED_VERSION = 3
 """The first format with a chain of entries, and so with a head beside the ledger."""
 COHORTS_VERSION = 4
@@ -257,6 +257,8 @@ ROW_EPOCHS_VERSION = 6
 """The first format with charges about epochs of rows, and with the rows of each."""
 APPROVALS_VERSION = 7
 """The first format with approvals of several queries."""
+SHARINGS_VERSION = 8
+"""The first format that keeps keys of attempts whose members may vanish."""
 AWAITS_HEAD = "awaits_head"
 """Key in `identity` of a ledger that got its chain, and may have died before its head was beside it."""
 _RATIO = re.compile(r"-?[0-9]+/[0-9]+")
@@ -374,6 +376,21 @@ CREATE INDEX uses_of_approval ON approval_uses (approval_id);
 """
 
 
+SHARINGS_TABLE = """
+CREATE TABLE IF NOT EXISTS sharings (
+    query_id BLOB NOT NULL,          -- of an attempt that is not over, whose members may vanish
+    attempt INTEGER NOT NULL,
+    secret BLOB NOT NULL,            -- its share key and the seed of its own mask derive from it
+    mask_key BLOB NOT NULL,          -- raw X25519 private key
+    sharing_digest BLOB,             -- what it dealt for
+    key_shares BLOB,                 -- signed, as first sent
+    survivors_digest BLOB,           -- whom it unmasked
+    unmasking BLOB,                  -- signed, as first sent
+    PRIMARY KEY (query_id, attempt)
+) STRICT;
+"""
+
+
 def bounds_text(charge: Charge) -> str:
     """A charge's bounds as stored in the file: every number exact, as "numerator/denominator"."""
     bounds: list[list[Any]] = [[s.kind.value, s.name, s.column, *_parts(loss)] for s, loss in charge.bounds]
@@ -454,6 +471,8 @@ def update_format(connection: sqlite3.Connection) -> None:
             _execute_all(connection, ROW_EPOCH_TABLE)
         if version < APPROVALS_VERSION:
             _execute_all(connection, APPROVAL_TABLES)
+        if version < SHARINGS_VERSION:
+            _execute_all(connection, SHARINGS_TABLE)
         if version < FORMAT_VERSION:
             connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
         connection.execute("COMMIT")

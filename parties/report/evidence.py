@@ -191,7 +191,7 @@ def _output(kept: _Kept, report: Report, keys: Mapping[str, list[bytes]]) -> Out
                 each.approves,
                 each.reason,
                 each.at_unix_s,
-                getattr(each.person, "acts_for", ""),
+                each.person.acts_for,
             )
             for each in read.decisions
         ),

@@ -18,6 +18,7 @@ from radobase.presentation.svg import Plot, Scale, Tick
 from radobase.presentation.words import (
     GUARANTEE,
     NO_PURPOSE,
+    OF_STUDIES,
     Sentence,
     actor,
     day,
@@ -179,7 +180,7 @@ def _approval_words(policy: Policy) -> Iterator[str]:
         if rules.users
         else ("Who may write this party's state directory, or the directory for decisions, may decide.")
     )
-    yield f"People are distinguished by the user of the operating system. {who}"
+    yield f"People are distinguished by the user of the operating system, or by who signed on. {who}"
     excluded = [learner.name for learner in policy.learners if learner.requesters]
     if excluded:
         yield f"People whom the policy lists as asking do not decide on the queries of {', '.join(excluded)}."
@@ -439,7 +440,7 @@ def document(report: Report) -> Document:
         "limits_now": str(report.policy.limits.of_ledger),
         "chance_rows": [(each.before, each.after_spent, each.after_limit) for each in report.chances],
         "guarantee": GUARANTEE,
-        "no_purpose": NO_PURPOSE,
+        "no_purpose": OF_STUDIES if report.studies_named else NO_PURPOSE,
         "as_of": report.as_of_unix_s,
         "scope_words": scope_words,
         "assumptions": assumptions(report),

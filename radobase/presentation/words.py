@@ -114,6 +114,8 @@ NO_PURPOSE = (
     "it."
 )
 
+OF_STUDIES = "No query states a purpose of its own. Studies state theirs, which stand next."
+
 _TERMS = (
     (
         "epsilon",

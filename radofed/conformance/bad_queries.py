@@ -96,6 +96,15 @@ def _of_terms() -> list[BadQuery]:
     def no_kind(message: query_pb2.Query) -> None:
         message.ClearField(message.WhichOneof("kind") or "moments")
 
+    def of_an_ended_study(message: query_pb2.Query) -> None:
+        for name in ("purpose", "protocol_number", "organisation", "person_in_charge"):
+            setattr(message.study, name, "made up")
+        message.study.begins, message.study.ends = "2020-01-01", "2020-12-31"
+        features = sorted({*message.features, "study"})
+        del message.features[:]
+        message.features.extend(features)
+
+    ended = (Code.STUDY_DATES, Code.POLICY_STUDY, Code.FEATURE_MISSING)
     early = _setting("created_at_unix_s", now + _HOUR_S // 2)
     return [
         BadQuery("5", "a query that has expired", late, _TIME),
@@ -111,6 +120,7 @@ def _of_terms() -> list[BadQuery]:
         BadQuery("5", "more rows than slots have room for", _setting("max_rows", 1 << 62), _OVERFLOW),
         BadQuery("5", "a query for fewer rows than the table has", _setting("max_rows", 1), (Code.PLAN_INFEASIBLE,)),
         BadQuery("5", "a query of no kind", no_kind),
+        BadQuery("5", "a query of a study that has ended", of_an_ended_study, ended),
     ]
 
 

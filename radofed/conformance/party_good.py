@@ -169,7 +169,8 @@ def waits_for_witnesses(trial: Trial) -> None:
     play = trial.play(trial.plan())
     with trial.case("7.9", what):
         play.show(Phase.ANSWERING, PartyState.SILENT)
-        play.seen(trial.quiet_s)
+        # How long the party takes to answer is not known yet.
+        play.seen(min(5 * trial.quiet_s, trial.patience_s))
         if play.answer(0.0) is not None:
             raise UnmetError("7.9", "it answers a query: a copy of an older ledger would, too")
     play.end()

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.uploads import check_chunk
+from dpcore.errors import PlanError
 from dpcore.numbers.progress import Progress
 from dpcore.paillier.packing import from_total
 from dpcore.paillier.public import PublicKey, multiply
@@ -110,6 +111,8 @@ class SimulatedFederation:
         options: the design of a release, None for an estimator's query. question: then its label, unique in the fold.
         Raises PlanError, SchemaError or another RadofedError if the query is not possible.
         """
+        if request.may_vanish:
+            raise PlanError("in a simulation every party uploads: leave may_vanish out")
         sizes = tuple(len(part) if self._persons is None else self.persons_of(part) for part in parts)
         roster = self._roster(sizes, stated=options is None or options.split == "local")
         plan = plan_query(

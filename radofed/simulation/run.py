@@ -264,9 +264,8 @@ def _folds(table: SimulationTable, options: SimulationOptions) -> list[tuple[NDA
     fewest = int(np.sort(sizes)[-2]) if coding.classes else min(int((labels > 0).sum()), int((labels <= 0).sum()))
     if fewest == 0:
         why = "" if table.unusable is None else f" ({table.unusable})"
-        raise ConfigurationError(
-            f"all usable rows have one label{why}: give the values that are positive, or another table"
-        )
+        give = "another table" if coding.classes else "the values that are positive, or another table"
+        raise ConfigurationError(f"all usable rows have one label{why}: give {give}")
     if coding.classes and fewest < options.folds:
         raise ConfigurationError(
             f"{options.folds} folds, and only one class has as many rows: choose at most {max(2, fewest)} folds, or "

@@ -31,7 +31,7 @@ def test_what_is_handed_over_is_what_a_party_needs(joining):
     kit = prepare(joining.kit, joining.request, role=Role.PARTY, listen=joining.address)
     assert kit.records.rows == table.rows_csv().count("\n") - 1
     # Some rows are not usable, and most are: all rules for cells occur in the table.
-    assert 0.7 < kit.records.usable.mean() < 0.95
+    assert 0.55 < kit.records.usable.mean() < 0.95
     assert kit.subject.name == "tested"
 
 

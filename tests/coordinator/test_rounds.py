@@ -23,7 +23,8 @@ from coordinator.events import (
     StartAdding,
     Ticked,
 )
-from coordinator.rounds import Round, Rules, begin, step
+from coordinator.round_state import Round, Rules
+from coordinator.rounds import begin, step
 from tests.federation.coordinator import refused
 from wire.errors import Code, WireError
 from wire.status import PartyState, Phase

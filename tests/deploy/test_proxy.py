@@ -106,5 +106,9 @@ def test_a_proxy_that_opens_tls_with_the_coordinator_s_own_key_is_refused(federa
 
 def test_a_silent_connection_outlives_the_members_pings():
     ping_s = dict(CHANNEL_OPTIONS)["grpc.keepalive_time_ms"] / 1000
-    waits = [re.findall(r"(?:proxy_timeout|timeout \w+) (\d+)m", path.read_text()) for path in SAMPLES.iterdir()]
+    waits = [
+        re.findall(r"(?:proxy_timeout|timeout \w+) (\d+)m", path.read_text())
+        for path in SAMPLES.iterdir()
+        if path.stem != "console"
+    ]
     assert all(len(found) >= 1 and all(int(minutes) * 60 >= 3 * ping_s for minutes in found) for found in waits)

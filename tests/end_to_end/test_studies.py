@@ -138,6 +138,7 @@ def test_a_study_from_the_question_to_the_reports(federation):
     found = rado("learner", "report", release, "--config", str(config), "--output", str(page))["data"]["report"]
     assert [each["protocol_number"] for each in found["studies"]] == ["EK 2026/17"]
     assert "University of Chur" in page.read_text()
+    assert "Studies state theirs" in page.read_text()
     assert json.loads((federation.root / release / "release.json").read_text())["study"]["digest"] == stated["digest"]
 
 

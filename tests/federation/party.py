@@ -173,6 +173,8 @@ class Hub:
     readies: list[Envelope] = field(default_factory=list)
     chunks: dict[tuple[int, int], list[bytes]] = field(default_factory=dict)
     receipts: list[Envelope] = field(default_factory=list)
+    key_shares: list[Envelope] = field(default_factory=list)
+    unmaskings: list[Envelope] = field(default_factory=list)
     fail: dict[str, list[Exception]] = field(default_factory=dict)
     before: dict[str, object] = field(default_factory=dict)
     is_older: bool = False
@@ -200,9 +202,15 @@ class Hub:
         self._fail("pending")
         self.pendings.append(pending)
 
-    def ready(self, ready: Envelope) -> None:
+    def ready(self, ready: Envelope, key_shares: Envelope | None = None) -> None:
         self._fail("ready")
         self.readies.append(ready)
+        if key_shares is not None:
+            self.key_shares.append(key_shares)
+
+    def unmask(self, unmasking: Envelope) -> None:
+        self._fail("unmask")
+        self.unmaskings.append(unmasking)
 
     def upload_chunk(self, query_id, attempt, chunk, receipt=None) -> bool:
         self._fail("upload_chunk")

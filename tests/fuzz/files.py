@@ -58,6 +58,7 @@ from radofed.audit import Exported, compare
 from radofed.certificates import Authority, make_request, private_pem
 from radofed.console.learner.evaluations import EvaluationFile
 from radofed.console.learner.trainings import TrainingFile
+from radofed.console.sign_on import SignOnAccess
 from tests.federation.material import STAYS
 from tests.fuzz import world
 from tests.fuzz.mutation import json_octets, messages_near, octets_near, texts_near
@@ -552,6 +553,8 @@ def targets() -> list[Target]:
         Target("uploaded-chunk", InFile("uploaded", beside_upload, read_uploaded),
                octets_near([b"c" * 100]), 512 << 10, ("coordinator.uploads._CHUNK",),
                allowed=(RadofedError, SpoolDamagedError), examples=20),
+        Target("proxy-secret", InFile("proxy-secret", "secret", lambda path: SignOnAccess("https://example.org", path)),
+               octets_near([b"k" * 64, b"k" * 20]), 4096, ("radofed.console.sign_on._SECRET",), examples=20),
         Target("party-secret", InFile("party-secret", "secret", lambda path: load_or_create(path, SystemRandom())),
                octets_near([bytes(32)]), 4096, ("parties.state_directory._SECRET",), examples=20),
         Target("party-roster", InFile("party-roster", "roster.signed", lambda path: rosters(path.parent)),

@@ -92,6 +92,7 @@ METHODS: dict[str, MessageType | None] = {
     "PartyService.SubmitReady": MessageType.READY,
     "PartyService.UploadChunk": None,
     "PartyService.SubmitReceipt": MessageType.RECEIPT,
+    "PartyService.SubmitUnmasking": MessageType.UNMASKING,
     "LearnerService.SubmitQuery": MessageType.QUERY,
     "LearnerService.WatchQuery": None,
     "LearnerService.ListQueries": None,

@@ -91,6 +91,8 @@ def test_every_reader_of_bytes_and_every_kind_of_file_is_covered():
                 missing |= {f"{module}.{name.id}" for name in node.targets}
     # The codec's own readers are these.
     missing -= {"wire.codec.Wire.from_proto", "wire.codec.Wire.from_bytes"}
+    # The kit reads files that it wrote, on the machine of who tests a program.
+    missing = {name for name in missing if not name.startswith("radofed.conformance.")}
     assert len(missing) > 40
     assert missing - covered == set()
     read = {name.rpartition(".")[0] for name in covered}

@@ -33,11 +33,13 @@ from wire.statements import (
     Challenge,
     Chunk,
     Cohort,
+    KeyShares,
     LedgerHead,
     Pending,
     Ready,
     Receipt,
     Refusal,
+    Unmasking,
     Witness,
     name_of,
     sign,
@@ -173,7 +175,7 @@ def statements() -> dict[MessageType, list[bytes]]:
     query_id = opened().query_id
     accepted = sign(acceptance("ann"), KEYS["ann"])
     witness = Witness(FEDERATION, "bob", "ann", octets("challenge"), accepted, (name_of(accepted),), 3)
-    retry = _signed_payload("retry")
+    retry, digest = _signed_payload("retry"), octets("digest")
     return {
         MessageType.ROSTER: [ROSTER.to_bytes()],
         MessageType.QUERY: [query.to_bytes() for query in queries()],
@@ -183,6 +185,12 @@ def statements() -> dict[MessageType, list[bytes]]:
         MessageType.REFUSAL: [Refusal(query_id, 1, "ann", Code.BUDGET_EXCEEDED).to_bytes()],
         MessageType.PENDING: [Pending(opened(1).query_id, 1, "ann").to_bytes()],
         MessageType.READY: [Ready(query_id, 1, "ann").to_bytes()],
+        MessageType.KEY_SHARES: [
+            KeyShares(
+                query_id, 1, "ann", digest, digest, (bytes(94),) * 2, (bytes(16),) * 2, (bytes(16),) * 2
+            ).to_bytes()
+        ],
+        MessageType.UNMASKING: [Unmasking(query_id, 1, "ann", digest, digest, bytes(66)).to_bytes()],
         MessageType.RECEIPT: [receipt("ann").to_bytes()],
         MessageType.FEATURES: [Features(FEDERATION, "ann", OWN_FEATURES, "0.3.0", NOW).to_bytes()],
         MessageType.CHALLENGE: [Challenge(FEDERATION, "ann", octets("challenge"), NOW).to_bytes()],

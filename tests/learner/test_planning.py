@@ -422,3 +422,39 @@ def test_a_plan_says_what_a_second_attempt_costs(learner_key):
     assert 1.2 * plan.cost.epsilon_if_others_collude < twice < 2 * plan.cost.epsilon_if_others_collude
     once = large.plan(replace(REQUEST, attempts=1))
     assert not any("Another attempt" in sentence for sentence in once.sentences())
+
+
+VANISHING = replace(NOISY, may_vanish=1)
+
+
+def test_parties_may_vanish_with_the_noise_of_the_smallest_cohort(learner_key):
+    plan = World(learner_key, named(5)).plan(VANISHING)
+    query = plan.query
+    assert (query.may_vanish, query.cohort_min, query.noise_of_cohort) == (1, 4, False)
+    assert Feature.SURVIVORS.value in query.features
+    assert any("If up to 1 of the parties that accept vanish" in sentence for sentence in plan.sentences())
+    assert any("The noise is that of the smallest cohort" in sentence for sentence in plan.sentences())
+    # The smallest cohort has room for them.
+    assert World(learner_key, named(12)).plan(replace(NOISY, may_vanish=2)).query.cohort_min == 10
+    none = World(learner_key, named(5)).plan(replace(NOISY, may_vanish=0)).query
+    assert (none.may_vanish, Feature.SURVIVORS.value in none.features) == (0, False)
+
+
+def test_of_many_parties_that_may_vanish_every_two_share_masks(learner_key):
+    world = World(learner_key, named(50))
+    assert world.plan(VANISHING).query.mask_neighbours == 0
+    with pytest.raises(PlanError, match="20 mask neighbours: parties may only vanish if every two share masks"):
+        world.plan(replace(VANISHING, mask_neighbours="20"))
+
+
+@pytest.mark.parametrize(
+    ("parties", "changes", "sentence"),
+    [
+        (3, {}, "a cohort has 3 to 3: lower cohort_min to 2, or lower may_vanish to 0"),
+        (8, {"may_vanish": 3}, "of the smallest cohort 4 are honest: these have to be more than 9"),
+        (120, {}, "of at most 100 parties some may vanish, and this asks 120"),
+    ],
+)
+def test_more_that_may_vanish_than_is_safe_are_refused_with_what_helps(learner_key, parties, changes, sentence):
+    with pytest.raises(PlanError, match=sentence):
+        World(learner_key, named(parties)).plan(replace(VANISHING, **changes))

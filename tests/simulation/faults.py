@@ -48,8 +48,11 @@ def _kill(who: Callable[[random.Random, Sequence[str]], str]) -> Make:
 
 
 def any_query(order: random.Random, _names: Sequence[str]) -> Operation:
-    """A query of one to three attempts, with short deadlines or long ones, and perhaps a wait for further parties."""
-    return ("ask", order.choice("0122"), order.choice("011"), order.choice("0005"))
+    """A query of one to three attempts, with short deadlines or long ones, and perhaps a wait for further parties.
+
+    One in two may lose a member.
+    """
+    return ("ask", order.choice("0122"), order.choice("011"), order.choice("0005"), order.choice("01"))
 
 
 FAULTS |= {kind: _network(kind) for kind in NETWORK}
@@ -96,9 +99,10 @@ def apply(federation: Federation, operation: Operation) -> None:
     ACTS[name](federation, *arguments)
 
 
-def _ask(federation: Federation, attempts: str, short: str, quorum_wait_s: str = "0") -> None:
+def _ask(federation: Federation, attempts: str, short: str, quorum_wait_s: str = "0", may_vanish: str = "0") -> None:
     if len(federation.asked) < MOST_QUERIES:
-        federation.ask(max_attempts=1 + int(attempts), short=short == "1", quorum_wait_s=int(quorum_wait_s))
+        terms = {"quorum_wait_s": int(quorum_wait_s), "may_vanish": int(may_vanish)}
+        federation.ask(max_attempts=1 + int(attempts), short=short == "1", **terms)
 
 
 def _pending(federation: Federation, name: str) -> None:

@@ -40,7 +40,7 @@ from tests.simulation.nodes import (
     Network,
     PartyNodeInMemory,
 )
-from tests.simulation.promises import Coalition, ViolationError
+from tests.simulation.promises import Coalition, Unmasked, ViolationError
 from wire.binding import OpeningSecret
 from wire.envelopes import Envelope, SigningKey, fingerprint, sha256
 from wire.query import Query
@@ -98,7 +98,7 @@ class Federation:
         self.signed_attempts: set[tuple[bytes, int]] = set()
         # What a node that deviates draws.
         self.order = random.Random(seed)
-        self.lies, self.coalition = Lies(self.happened), Coalition()
+        self.lies, self.coalition, self.unmasked = Lies(self.happened), Coalition(), Unmasked()
         self.openings: dict[bytes, OpeningSecret | None] = {}
         self.fetched = b""
         self.opened: dict[bytes, tuple[str, ...]] = {}
@@ -164,6 +164,11 @@ class Federation:
         if party == self.asks and party not in self.set_back:
             self._check_approved(query_id)
 
+    def check_unmasking(self, party: str, unmasking: Envelope) -> None:
+        """Shares of keys leave a party."""
+        if party not in self.set_back and party != self.coalition.deviant:
+            self.unmasked.check_given(party, unmasking, self.coalition.deviant)
+
     def _check_approved(self, query_id: bytes) -> None:
         """Nothing leaves a party that asks people without their approval."""
         party = self.parties[self.asks]
@@ -224,6 +229,8 @@ class Federation:
         found = release.integers.reshape(-1)
         if not np.array_equal(found, expected):
             raise ViolationError("a total is its cohort's sum", f"{found.tolist()} over {members}")
+        self.happened["total without members that vanished"] += bool(release.vanished)
+        self.happened["total of survivors"] += bool(release.survivors)
         before = self.opened.setdefault(query_id, members)
         if before != members:
             raise ViolationError("a query has one total", f"{before} and {members}")
@@ -266,6 +273,7 @@ class Federation:
         max_attempts: int = 3,
         short: bool = False,
         quorum_wait_s: int = 0,
+        may_vanish: int = 0,
         changed: Callable[[Query, OpeningSecret], Query] | None = None,
         opening: OpeningSecret | None = None,
     ) -> bytes | None:
@@ -283,6 +291,7 @@ class Federation:
             max_rows=1000,
             attempts=max_attempts,
             quorum_wait_s=quorum_wait_s or None,
+            may_vanish=may_vanish if len(self.names) > 3 else 0,
             answer_within_s=20 if short else 120,
             prepare_within_s=20 if short else 120,
             upload_within_s=20 if short else 120,

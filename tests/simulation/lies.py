@@ -169,6 +169,37 @@ def _another_cohort(
     return list(latest.values())
 
 
+@fault("show other survivors", by_name, 18)
+def _show_other_survivors(federation: "Federation", name: str, form: str) -> None:
+    """Members that uploaded are said to have vanished, or the reverse; another sharing, other or damaged shares."""
+    number = int(form)
+
+    def change(party: str, work: Work) -> Work | None:
+        if party != name or work.sharing is None:
+            return None
+        others = [each for each in work.survivors if each != name]
+        member = chosen(others, number // 6)
+        match number % 6:
+            case 0 if member:
+                return replace(work, survivors=tuple(each for each in work.survivors if each != member))
+            case 1 if member:
+                return replace(work, survivors=tuple(each for each in work.survivors if each != name))
+            case 2 if work.cohort is not None:
+                members = [Acceptance.from_bytes(each.payload).party for each in work.cohort.acceptances]
+                return replace(work, survivors=tuple(members) if number // 6 % 2 else work.survivors[::-1])
+            case 3:
+                kept = tuple(each for at, each in enumerate(work.sharing.acceptances) if at != number // 6 % 5)
+                return replace(work, sharing=replace(work.sharing, acceptances=kept))
+            case 4 if work.sealed_shares:
+                return replace(work, sealed_shares=work.sealed_shares[::-1])
+            case 5 if work.ready:
+                return replace(work, ready=work.ready[::-1] if number // 6 % 2 else work.ready[1:])
+            case _:
+                return None
+
+    federation.lies.plan("work", "show other survivors", change)
+
+
 @fault("show other witnesses", by_name)
 def _show_other_witnesses(federation: "Federation", name: str, form: str) -> None:
     """Answers to other questions or of other members, none, repeated ones, or another newest statement."""

@@ -248,6 +248,7 @@ class PartyCalls:
             lies = self.federation.lies
             lies.works.setdefault(self.name, []).extend(work for work, _ in items)
             shown = tuple(lies.told("work", self.name, work) for work, _ in items)
+            self.federation.unmasked.note_shown(self.name, shown)
             return WorkBatch(shown, reached, 0, self._hub().witnesses.show(caller))
 
         return self._call(work)
@@ -299,8 +300,14 @@ class PartyCalls:
     def pending(self, pending: Envelope) -> None:
         self._call(lambda caller: self._hub().intake.pending(pending, caller))
 
-    def ready(self, ready: Envelope) -> None:
-        self._call(lambda caller: self._hub().intake.ready(ready, caller))
+    def ready(self, ready: Envelope, key_shares: Envelope | None = None) -> None:
+        if key_shares is not None:
+            self.federation.unmasked.check_dealt(self.name, key_shares)
+        self._call(lambda caller: self._hub().intake.ready(ready, caller, key_shares))
+
+    def unmask(self, unmasking: Envelope) -> None:
+        self.federation.check_unmasking(self.name, unmasking)
+        self._call(lambda caller: self._hub().intake.unmasking(unmasking, caller))
 
     def upload_chunk(self, query_id, attempt, chunk, receipt=None) -> bool:
         self.federation.check_leaving(self.name, query_id, attempt, chunk)

@@ -17,8 +17,11 @@ from numpy.typing import NDArray
 from dpcore.paillier.masks import PRIME, CohortAttempt, cohort_mask, pad, polynomial, tag_mask
 from dpcore.paillier.packing import pack
 from dpcore.paillier.secret import SecretKey
-from wire.query import OpenedQuery
-from wire.statements import Acceptance, Chunk
+from dpcore.paillier.survivors import self_mask, self_tag_mask, survivors_digest
+from wire.envelopes import Envelope
+from wire.query import OpenedQuery, Query
+from wire.statements import Acceptance, Chunk, Cohort, KeyShares, Unmasking
+from wire.status import Work
 
 Attempt = tuple[bytes, int]
 """A query's id and the attempt's number."""
@@ -46,6 +49,8 @@ class _Masked:
     acceptances: Sequence[Acceptance]
     cohort_digest: bytes
     alpha: int
+    self_seed: bytes | None = None
+    """Of its own mask, if members may vanish. The coalition is taken to know it: it is revealed once a total opens."""
 
 
 @dataclass
@@ -68,15 +73,17 @@ class Coalition:
     def observed(self, real: Callable[..., Iterator[bytes]]) -> Callable[..., Iterator[bytes]]:
         """`masked_chunks`, which notes what it masks."""
 
-        def masked(opened, values, chunks, *, own_name, own_key, acceptances, cohort_digest, alpha, top_up=None):
+        def masked(opened, values, chunks, *, own_name, own_key, acceptances, cohort_digest, alpha, **others):
+            top_up = others.get("top_up")
             own = next(each for each in acceptances if each.party == own_name)
             whole = values.copy() if top_up is None else values + top_up
             if top_up is not None:
                 self.top_ups[own_name, opened.query_id, own.attempt] = top_up
-            said = _Masked(opened, whole, own_name, own_key, acceptances, cohort_digest, alpha)
+            seed = others.get("self_seed")
+            said = _Masked(opened, whole, own_name, own_key, acceptances, cohort_digest, alpha, seed)
             self._masked[own_name, opened.query_id, own.attempt] = said
             names = {"own_name": own_name, "own_key": own_key, "acceptances": acceptances}
-            return real(opened, values, chunks, **names, cohort_digest=cohort_digest, alpha=alpha, top_up=top_up)
+            return real(opened, values, chunks, **names, cohort_digest=cohort_digest, alpha=alpha, **others)
 
         return masked
 
@@ -125,8 +132,76 @@ class Coalition:
         shape = (len(slots), encoding.slots_per_ciphertext(key.bits))
         mask = cohort_mask(masked.own_name, masked.own_key, known, about, shape=shape, value_bits=encoding.value_bits)
         own = next(said for said in masked.acceptances if said.party == masked.own_name)
+        if masked.self_seed is not None:
+            mask += self_mask(masked.self_seed, own.party, about, shape=shape, value_bits=encoding.value_bits)
+            mask &= np.uint64((1 << encoding.value_bits) - 1)
         alone = pack(masked.values, own.rows, encoding, key.bits, mask)
         of_tag = polynomial(masked.values, masked.alpha) + tag_mask(masked.own_name, masked.own_key, known, about)
+        of_tag += 0 if masked.self_seed is None else self_tag_mask(masked.self_seed, own.party, about)
         of_tag += pad(masked.own_key, opened.query.binding.opening_key, masked.own_name, about)
         if any(int(a) == int(b) for a, b in zip(slots, alone, strict=True)) or (int(tag) - of_tag) % PRIME == 0:
             raise ViolationError("no contribution appears alone", f"{masked.own_name} sent its own to the coalition")
+
+
+@dataclass
+class Unmasked:
+    """Whose masks come off, by what parties gave: for one sharing and one set of survivors each, and no one for two.
+
+    deviant: the member that deviates, which gives all shares that it was dealt.
+    """
+
+    shown: dict[tuple[str, bytes, int], list[Work]] = field(default_factory=dict)
+    _dealt: dict[tuple[str, bytes, int], tuple[bytes, bytes]] = field(default_factory=dict)
+    _given: dict[tuple[str, bytes, int], bytes] = field(default_factory=dict)
+    # (query, attempt, sharing) -> member -> the parties that gave their share of its seed, and of its mask key.
+    _shares: dict[tuple[bytes, int, bytes], dict[str, tuple[set[str], set[str]]]] = field(default_factory=dict)
+
+    def note_shown(self, party: str, shown: Sequence[Work]) -> None:
+        for work in shown:
+            if work.survivors:
+                self.shown.setdefault((party, work.query_id, work.attempt), []).append(work)
+
+    def check_dealt(self, party: str, key_shares: Envelope) -> None:
+        """A party deals once for each attempt."""
+        said = KeyShares.from_bytes(key_shares.payload)
+        once = said.sharing_digest, key_shares.payload
+        if self._dealt.setdefault((party, said.query_id, said.attempt), once) != once:
+            raise ViolationError("keys are dealt once", f"{party} dealt twice in attempt {said.attempt}")
+
+    def check_given(self, party: str, unmasking: Envelope, deviant: str) -> None:
+        """A party unmasks one set of survivors, and with what others gave no two sets come off."""
+        said = Unmasking.from_bytes(unmasking.payload)
+        key = party, said.query_id, said.attempt
+        if self._given.setdefault(key, unmasking.payload) != unmasking.payload:
+            raise ViolationError("one set of survivors", f"{party} unmasked two in attempt {said.attempt}")
+        work = next(work for work in self.shown[key] if self._is_about(work, said))
+        assert work.cohort is not None, "survivors are shown with a cohort"
+        assert work.sharing is not None, "survivors are shown with a sharing"
+        about = said.query_id, said.attempt, work.cohort.sharing_digest
+        for name in _members(work.cohort):
+            seeds, keys = self._shares.setdefault(about, {}).setdefault(name, (set(), set()))
+            (seeds if name in work.survivors else keys).add(party)
+        sharers = _members(work.sharing)
+        needed = Query.from_bytes(work.query.payload).threshold(len(sharers)) - (deviant in sharers)
+        self._check_sums(about, _members(work.cohort), needed, deviant)
+
+    @staticmethod
+    def _is_about(work: Work, said: Unmasking) -> bool:
+        about = CohortAttempt(said.query_id, said.attempt, said.cohort_digest)
+        is_cohort = work.cohort is not None and work.cohort.digest == said.cohort_digest
+        return is_cohort and survivors_digest(work.survivors, about) == said.survivors_digest
+
+    def _check_sums(self, about: tuple[bytes, int, bytes], members: Sequence[str], needed: int, deviant: str) -> None:
+        """needed: of honest members' shares. What comes off of a cohort is a sum over as many honest members."""
+        shares = {name: each for name, each in self._shares[about].items() if name != deviant}
+        seeds = {name for name, (given, _) in shares.items() if len(given - {deviant}) >= needed}
+        keys = {name for name, (_, given) in shares.items() if len(given - {deviant}) >= needed}
+        if seeds & keys:
+            raise ViolationError("one set of survivors", f"all masks of {sorted(seeds & keys)} come off")
+        honest = {name for name in members if name != deviant}
+        if honest - keys <= seeds and len(honest - keys) < needed:
+            raise ViolationError("no sum over few", f"the sum over {sorted(honest - keys)} can be opened")
+
+
+def _members(cohort: Cohort) -> list[str]:
+    return [Acceptance.from_bytes(envelope.payload).party for envelope in cohort.acceptances]

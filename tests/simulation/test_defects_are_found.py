@@ -9,6 +9,7 @@ import parties.database
 import wire.binding
 import wire.envelopes
 from parties.answering.attempts import Attempts
+from parties.answering.sharings import Sharings
 from parties.approval.gate import Gate, Pass
 from parties.ledger.ledger import Ledger
 from tests.simulation.promises import ViolationError
@@ -75,6 +76,12 @@ def test_seeds_that_nobody_compares_are_found(monkeypatch):
     """A learner seals another seed for one party or for all: 0.2.0's parties use what they find."""
     monkeypatch.setattr(wire.binding, "seed_commitment", lambda *_arguments, **_named: bytes(32))
     assert find("one coefficient for all", first_seed=16)
+
+
+def test_a_party_that_unmasks_every_set_that_it_is_shown_is_found(monkeypatch):
+    """And one that deals for every sharing: a coordinator that lies about who vanished gets shares for both."""
+    monkeypatch.setattr(Sharings, "_once", lambda _own, _bound, _kept, _query, _attempt, _digest, make: make())
+    assert find("one set of survivors", "keys are dealt once")
 
 
 def members(cohort: Cohort, roster: Roster) -> list[Acceptance]:

@@ -195,7 +195,7 @@ def trust_statements(query_id):
     expiring.not_after_unix_s = NOW + 90 * 86_400
     stated = {"federation": "vectors", "party": "a"}
     features = ["base-0-3", "class-products", "class-weights", "cohort-noise", "event-times", "mask-graph"]
-    features += ["numbers", "persons", "question", "short-opening", "study", "training", "weights"]
+    features += ["numbers", "persons", "question", "short-opening", "study", "survivors", "training", "weights"]
     made = {
         "Retry": ("learner", query_pb2.Retry(query_id=query_id, learner="learner", attempt=2)),
         "Features": (
@@ -308,6 +308,7 @@ def rational(numerator, denominator=1):
     return query_pb2.Rational(numerator=numerator, denominator=denominator)
 
 
+VANISHING = {"may_vanish": 1, "cohort_min": 3, "honest_parties": 2, "max_parties": 4}
 NORM_BOUND = rational(5, 4)
 # Four is a square modulo any odd number; nobody knows its order here.
 SUBGROUP = query_pb2.Subgroup(generator=b"\4", order_bits=576)
@@ -420,6 +421,10 @@ KINDS = {
     "plain, with a mask graph": {
         "rados": query_pb2.RadosQuery(rados=10, plain=query_pb2.PlainDesign()),
         "plain fields": {"features": ["base-0-3", "mask-graph"], "mask_neighbours": 22},
+    },
+    "plain, where one may vanish": {
+        "rados": query_pb2.RadosQuery(rados=10, plain=query_pb2.PlainDesign()),
+        "plain fields": {"features": ["base-0-3", "survivors"], **VANISHING},
     },
     "plain, with a quorum wait": {
         "rados": query_pb2.RadosQuery(rados=10, plain=query_pb2.PlainDesign()),
@@ -724,6 +729,20 @@ def bad_queries():
     masks = {"features": ["base-0-3", "mask-graph"]}
     yield ask("masks with 21 others", "QUERY_INVALID", mask_neighbours=21, **masks)
     yield ask("masks with 18 others", "QUERY_INVALID", mask_neighbours=18, **masks)
+    vanishing = {"features": ["base-0-3", "survivors"], **VANISHING}
+    yield ask("parties that vanish without the feature", "QUERY_INVALID", **VANISHING)
+    yield ask("the feature of parties that vanish without any", "QUERY_INVALID", features=["base-0-3", "survivors"])
+    yield ask("more that vanish than a cohort can lose", "QUERY_INVALID", **vanishing | {"may_vanish": 2})
+    yield ask(
+        "as many honest parties as the square of those that vanish",
+        "QUERY_INVALID",
+        **vanishing | {"honest_parties": 1},
+    )
+    yield ask(
+        "parties that vanish from a mask graph",
+        "QUERY_INVALID",
+        **vanishing | {"features": ["base-0-3", "mask-graph", "survivors"], "mask_neighbours": 20},
+    )
     yield ask("a mask graph without its feature", "QUERY_INVALID", mask_neighbours=20)
     yield ask("the feature of a mask graph without one", "QUERY_INVALID", **masks)
     yield ask("signed by a party", "SIGNATURE_INVALID", signer="a")

@@ -256,6 +256,13 @@ def every_query(world: World) -> dict[str, Query]:
             noise_of_cohort=True,
             features=(Feature.BASE.value, Feature.COHORT_NOISE.value),
         ),
+        "moments of parties of which one may vanish": _query(
+            world,
+            kinds()["moments"],
+            may_vanish=1,
+            max_parties=4,
+            features=(Feature.BASE.value, Feature.SURVIVORS.value),
+        ),
         "moments with a mask graph": _query(
             world,
             kinds()["moments"],

@@ -9,6 +9,7 @@ from functools import partial
 
 import pytest
 
+from dpcore.accounting.cohorts import Cohorts
 from dpcore.errors import ConfigurationError, PlanError
 from dpcore.numbers.fixed_point import Encoding
 from dpcore.queries.kind import MAX_PARTIES, MAX_VALUES
@@ -26,6 +27,7 @@ from wire.query import (
     MAX_PHASE_S,
     MAX_QUERY_BYTES,
     Cancel,
+    Feature,
     Features,
     PaillierKey,
     Query,
@@ -47,12 +49,15 @@ from wire.statements import (
     Acceptance,
     Challenge,
     Cohort,
+    KeyShares,
     LedgerHead,
     Pending,
     Ready,
     Receipt,
     Refusal,
+    Unmasking,
     Witness,
+    check_survivors_of,
     open_challenge,
     open_statement,
     open_witness,
@@ -126,6 +131,61 @@ STATEMENTS = {
     "receipt": Receipt(ID, 1, "ada", ID, ID, 1, 1),
     "cohort": Cohort(ID, 1, ()),
 }
+
+
+def test_shares_of_keys_of_other_lengths_are_refused():
+    good = EVERY_FIELD[4]
+    for changes in (
+        {"sharing_digest": KEY[1:]},
+        {"self_commitment": KEY[1:]},
+        {"sealed": (b"s" * 94,)},
+        {"sealed": (b"s" * 94, b"t" * 93)},
+        {"key_shares": (b"c" * 16,)},
+        {"self_shares": (b"a" * 16, b"b" * 17)},
+    ):
+        refused(lambda changes=changes: replace(good, **changes), detail="Shares of keys")
+    for key in (KEY[1:], bytes(32)):
+        refused(lambda key=key: replace(STATEMENTS["acceptance"], share_key=key), detail="share key")
+    refused(lambda: Cohort(ID, 1, (), KEY[1:]), detail="digest must have 32 bytes")
+    refused(lambda: replace(STATEMENTS["ready"], sharing_digest=KEY[1:]), detail="digest must have 32 bytes")
+
+
+def test_a_cohort_of_a_sharing_has_another_digest():
+    plain = Cohort(ID, 1, ())
+    assert plain.digest != Cohort(ID, 1, (), KEY).digest != Cohort(ID, 1, (), ID).digest
+
+
+def test_parties_may_vanish_where_it_is_safe_alone(world):
+    """What a learner plans never breaks a rule; a query that breaks one is refused by every receiver."""
+    request = MomentsRequest(world.plan().query.schema, epsilon=Fraction(1), may_vanish=1, cohort_min=3)
+    query = World(world.key, {f"p{place}": 100 for place in range(6)}).plan(request).query
+    assert (query.may_vanish, query.honest_parties, query.max_parties) == (1, 2, 6)
+    bare = (Feature.BASE.value,)
+    for changes, detail in (
+        ({"features": bare}, "may_vanish has its feature"),
+        ({"may_vanish": 0}, "may_vanish has its feature"),
+        ({"may_vanish": 4}, "max_parties is above cohort_min"),
+        ({"may_vanish": 2}, "above the square"),
+        ({"max_parties": 101}, "max_parties is at most 100"),
+        ({"mask_neighbours": 20, "features": (*query.features, "mask-graph")}, "every two share masks"),
+        (
+            {
+                "noise_of_cohort": True,
+                "kind": query.kind.following(Cohorts(3, 2, 6)),
+                "features": (*query.features, "cohort-noise"),
+            },
+            "that of the smallest cohort",
+        ),
+    ):
+        asked = {**changes, "features": tuple(sorted(changes.get("features", query.features)))}
+        refused(lambda asked=asked: replace(query, **asked), Code.QUERY_INVALID, detail=detail)
+
+
+def test_survivors_are_members_in_their_order_and_enough():
+    check_survivors_of("ac", "abc", 2)
+    for survivors, needed, detail in (("ca", 2, "in its order"), ("ad", 2, "in its order"), ("aa", 2, "in its order")):
+        refused(lambda s=survivors, n=needed: check_survivors_of(s, "abc", n), Code.QUERY_INVALID, detail=detail)
+    refused(lambda: check_survivors_of("ac", "abc", 3), Code.QUERY_INVALID, detail="3 are needed")
 
 
 def test_a_refusal_has_a_code_of_the_catalogue():
@@ -562,10 +622,12 @@ def test_messages_have_the_bytes_that_their_fields_say(world, bound):
 
 
 EVERY_FIELD = (
-    Acceptance(ID, 2, "ada", 5, KEY, 7, HEAD),
+    Acceptance(ID, 2, "ada", 5, KEY, 7, HEAD, KEY),
     Refusal(ID, 2, "ada", Code.POLICY_DESIGN),
     Pending(ID, 2, "ada"),
-    Ready(ID, 2, "ada"),
+    Ready(ID, 2, "ada", KEY),
+    KeyShares(ID, 2, "ada", KEY, KEY, (b"s" * 94, b"t" * 94), (b"a" * 16, b"b" * 16), (b"c" * 16, b"d" * 16)),
+    Unmasking(ID, 2, "ada", KEY, ID, b"sealed"),
     Receipt(ID, 2, "ada", KEY, ID, 3, 4, HEAD),
     replace(FEATURES, schemas=(ID, KEY) if ID < KEY else (KEY, ID), columns=(KEY,)),
     CHALLENGE,

@@ -67,6 +67,7 @@ FLAGS = {
     "class-products": lambda m: (m.moments, "products_of_each_class"),
     "class-weights": lambda m: (m.gradient, "class_weights"),
     "mask-graph": lambda m: (m, "mask_neighbours"),
+    "survivors": lambda m: (m, "may_vanish"),
     "persons": lambda m: (m, "persons"),
     "study": lambda m: (m, "study"),
 }
@@ -81,6 +82,8 @@ def is_set(message, name: str) -> bool:
 def set_to(message, name: str, wanted: bool) -> None:
     if name == "mask_neighbours":
         message.mask_neighbours = 24 if wanted else 0
+    elif name == "may_vanish":
+        message.may_vanish, message.max_parties = int(wanted), 4
     elif name == "class_weights":
         message.class_weights[:] = [2, 5] if wanted else []
     elif isinstance(getattr(message, name), bool):

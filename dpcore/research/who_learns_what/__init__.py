@@ -2,6 +2,7 @@
 
 - `protocol`: forms over unknowns modulo a prime; what an honest party sends; each rule can be left out.
 - `learning`: what a coalition learns of honest inputs, which changes of a total are accepted, and all choices.
+- `vanishing`: the same of queries whose members may vanish, for one attempt.
 
 The threat model's table of coalitions is made from it (docs/generate/coalitions.py).
 

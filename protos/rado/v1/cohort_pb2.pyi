@@ -62,6 +62,7 @@ class Acceptance(google.protobuf.message.Message):
     MASK_KEY_FIELD_NUMBER: builtins.int
     ROSTER_VERSION_FIELD_NUMBER: builtins.int
     LEDGER_HEAD_FIELD_NUMBER: builtins.int
+    SHARE_KEY_FIELD_NUMBER: builtins.int
     query_id: builtins.bytes
     """The query's id."""
     attempt: builtins.int
@@ -74,6 +75,10 @@ class Acceptance(google.protobuf.message.Message):
     """An ephemeral X25519 public key, 32 bytes, fresh in every acceptance."""
     roster_version: builtins.int
     """The newest roster version that the party has; at least 1."""
+    share_key: builtins.bytes
+    """Another ephemeral X25519 public key, 32 bytes, that shares of keys are sealed for. Only of a query whose members may
+    vanish.
+    """
     @property
     def ledger_head(self) -> Global___LedgerHead:
         """Where its ledger stands with this reservation; absent in an answer to a question."""
@@ -88,9 +93,10 @@ class Acceptance(google.protobuf.message.Message):
         mask_key: builtins.bytes = ...,
         roster_version: builtins.int = ...,
         ledger_head: Global___LedgerHead | None = ...,
+        share_key: builtins.bytes = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["ledger_head", b"ledger_head"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "ledger_head", b"ledger_head", "mask_key", b"mask_key", "party", b"party", "query_id", b"query_id", "roster_version", b"roster_version", "rows", b"rows"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "ledger_head", b"ledger_head", "mask_key", b"mask_key", "party", b"party", "query_id", b"query_id", "roster_version", b"roster_version", "rows", b"rows", "share_key", b"share_key"]) -> None: ...
 
 Global___Acceptance: typing_extensions.TypeAlias = Acceptance
 
@@ -163,28 +169,127 @@ class Ready(google.protobuf.message.Message):
     QUERY_ID_FIELD_NUMBER: builtins.int
     ATTEMPT_FIELD_NUMBER: builtins.int
     PARTY_FIELD_NUMBER: builtins.int
+    SHARING_DIGEST_FIELD_NUMBER: builtins.int
     query_id: builtins.bytes
     """The query's id."""
     attempt: builtins.int
     """The attempt, counted from 1."""
     party: builtins.str
     """The party's member name."""
+    sharing_digest: builtins.bytes
+    """Digest of the sharing for which it dealt shares of its keys. Only of a query whose members may vanish."""
     def __init__(
         self,
         *,
         query_id: builtins.bytes = ...,
         attempt: builtins.int = ...,
         party: builtins.str = ...,
+        sharing_digest: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "party", b"party", "query_id", b"query_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "party", b"party", "query_id", b"query_id", "sharing_digest", b"sharing_digest"]) -> None: ...
 
 Global___Ready: typing_extensions.TypeAlias = Ready
+
+@typing.final
+class KeyShares(google.protobuf.message.Message):
+    """KeyShares is what a party deals of its keys before it is ready, in a query whose members may vanish (type "KeyShares",
+    role "party"). Its lists have an entry for each member of the sharing, in order, the party included.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    QUERY_ID_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    PARTY_FIELD_NUMBER: builtins.int
+    SHARING_DIGEST_FIELD_NUMBER: builtins.int
+    SELF_COMMITMENT_FIELD_NUMBER: builtins.int
+    SEALED_FIELD_NUMBER: builtins.int
+    SELF_SHARES_FIELD_NUMBER: builtins.int
+    KEY_SHARES_FIELD_NUMBER: builtins.int
+    query_id: builtins.bytes
+    """The query's id."""
+    attempt: builtins.int
+    """The attempt, counted from 1."""
+    party: builtins.str
+    """The party's member name."""
+    sharing_digest: builtins.bytes
+    """Digest of the sharing."""
+    self_commitment: builtins.bytes
+    """The commitment to the seed of its own mask, 32 bytes."""
+    @property
+    def sealed(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.bytes]:
+        """A share of that seed and one of its mask key, sealed for that member, 94 bytes."""
+
+    @property
+    def self_shares(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.bytes]:
+        """The commitment to the share of the seed, 16 bytes."""
+
+    @property
+    def key_shares(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.bytes]:
+        """The commitment to the share of the mask key, 16 bytes."""
+
+    def __init__(
+        self,
+        *,
+        query_id: builtins.bytes = ...,
+        attempt: builtins.int = ...,
+        party: builtins.str = ...,
+        sharing_digest: builtins.bytes = ...,
+        self_commitment: builtins.bytes = ...,
+        sealed: collections.abc.Iterable[builtins.bytes] | None = ...,
+        self_shares: collections.abc.Iterable[builtins.bytes] | None = ...,
+        key_shares: collections.abc.Iterable[builtins.bytes] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "key_shares", b"key_shares", "party", b"party", "query_id", b"query_id", "sealed", b"sealed", "self_commitment", b"self_commitment", "self_shares", b"self_shares", "sharing_digest", b"sharing_digest"]) -> None: ...
+
+Global___KeyShares: typing_extensions.TypeAlias = KeyShares
+
+@typing.final
+class Unmasking(google.protobuf.message.Message):
+    """Unmasking is what a party reveals so that the total of the survivors can be opened (type "Unmasking", role "party"): of
+    each survivor its share of the seed, of every other member of the cohort its share of the mask key. There is one for an
+    attempt, for one set of survivors.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    QUERY_ID_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    PARTY_FIELD_NUMBER: builtins.int
+    COHORT_DIGEST_FIELD_NUMBER: builtins.int
+    SURVIVORS_DIGEST_FIELD_NUMBER: builtins.int
+    SEALED_FIELD_NUMBER: builtins.int
+    query_id: builtins.bytes
+    """The query's id."""
+    attempt: builtins.int
+    """The attempt, counted from 1."""
+    party: builtins.str
+    """The party's member name."""
+    cohort_digest: builtins.bytes
+    """Digest of the cohort."""
+    survivors_digest: builtins.bytes
+    """Digest of the survivors."""
+    sealed: builtins.bytes
+    """The shares, sealed for the learner: 33 bytes for each member of the cohort, in order."""
+    def __init__(
+        self,
+        *,
+        query_id: builtins.bytes = ...,
+        attempt: builtins.int = ...,
+        party: builtins.str = ...,
+        cohort_digest: builtins.bytes = ...,
+        survivors_digest: builtins.bytes = ...,
+        sealed: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "cohort_digest", b"cohort_digest", "party", b"party", "query_id", b"query_id", "sealed", b"sealed", "survivors_digest", b"survivors_digest"]) -> None: ...
+
+Global___Unmasking: typing_extensions.TypeAlias = Unmasking
 
 @typing.final
 class Cohort(google.protobuf.message.Message):
     """Cohort is the parties of one attempt, fixed by the coordinator. Its digest is the SHA-256 of "rado.v1/cohort" 0x00,
     the query's id, the attempt and the number of members as 4-byte big-endian integers, and the SHA-256 of every
-    acceptance's payload in order.
+    acceptance's payload in order, and the digest of the sharing if there is one.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -192,10 +297,13 @@ class Cohort(google.protobuf.message.Message):
     QUERY_ID_FIELD_NUMBER: builtins.int
     ATTEMPT_FIELD_NUMBER: builtins.int
     ACCEPTANCES_FIELD_NUMBER: builtins.int
+    SHARING_DIGEST_FIELD_NUMBER: builtins.int
     query_id: builtins.bytes
     """The query's id."""
     attempt: builtins.int
     """The attempt, counted from 1."""
+    sharing_digest: builtins.bytes
+    """Digest of the sharing, if members may vanish: of a Cohort of all that had accepted when parties began to prepare."""
     @property
     def acceptances(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[rado.v1.envelope_pb2.Signed]:
         """The Signed Acceptance of every member, in order."""
@@ -206,8 +314,9 @@ class Cohort(google.protobuf.message.Message):
         query_id: builtins.bytes = ...,
         attempt: builtins.int = ...,
         acceptances: collections.abc.Iterable[rado.v1.envelope_pb2.Signed] | None = ...,
+        sharing_digest: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["acceptances", b"acceptances", "attempt", b"attempt", "query_id", b"query_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["acceptances", b"acceptances", "attempt", b"attempt", "query_id", b"query_id", "sharing_digest", b"sharing_digest"]) -> None: ...
 
 Global___Cohort: typing_extensions.TypeAlias = Cohort
 

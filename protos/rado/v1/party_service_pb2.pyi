@@ -57,6 +57,10 @@ class Work(google.protobuf.message.Message):
     COHORT_FIELD_NUMBER: builtins.int
     CHUNKS_HELD_FIELD_NUMBER: builtins.int
     RETRY_FIELD_NUMBER: builtins.int
+    SHARING_FIELD_NUMBER: builtins.int
+    READY_FIELD_NUMBER: builtins.int
+    SURVIVORS_FIELD_NUMBER: builtins.int
+    SEALED_SHARES_FIELD_NUMBER: builtins.int
     attempt: builtins.int
     """The present attempt, from 1."""
     phase: rado.v1.release_pb2.Phase.ValueType
@@ -79,6 +83,22 @@ class Work(google.protobuf.message.Message):
     def retry(self) -> rado.v1.envelope_pb2.Signed:
         """The Signed Retry that started this attempt; absent in attempt 1."""
 
+    @property
+    def sharing(self) -> rado.v1.cohort_pb2.Cohort:
+        """All that had accepted when parties began to prepare, from PHASE_PREPARING on and only to these, if members may vanish."""
+
+    @property
+    def ready(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[rado.v1.envelope_pb2.Signed]:
+        """The Signed Ready of every member of the cohort, in its order, from PHASE_UPLOADING on, if members may vanish."""
+
+    @property
+    def survivors(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The names of the members that uploaded, in the cohort's order, in PHASE_UNMASKING."""
+
+    @property
+    def sealed_shares(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.bytes]:
+        """What each member of the cohort sealed for this party, in its order, in PHASE_UNMASKING."""
+
     def __init__(
         self,
         *,
@@ -89,9 +109,13 @@ class Work(google.protobuf.message.Message):
         cohort: rado.v1.cohort_pb2.Cohort | None = ...,
         chunks_held: collections.abc.Iterable[builtins.int] | None = ...,
         retry: rado.v1.envelope_pb2.Signed | None = ...,
+        sharing: rado.v1.cohort_pb2.Cohort | None = ...,
+        ready: collections.abc.Iterable[rado.v1.envelope_pb2.Signed] | None = ...,
+        survivors: collections.abc.Iterable[builtins.str] | None = ...,
+        sealed_shares: collections.abc.Iterable[builtins.bytes] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["cohort", b"cohort", "query", b"query", "retry", b"retry"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "chunks_held", b"chunks_held", "cohort", b"cohort", "phase", b"phase", "query", b"query", "retry", b"retry", "state", b"state"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["cohort", b"cohort", "query", b"query", "retry", b"retry", "sharing", b"sharing"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "chunks_held", b"chunks_held", "cohort", b"cohort", "phase", b"phase", "query", b"query", "ready", b"ready", "retry", b"retry", "sealed_shares", b"sealed_shares", "sharing", b"sharing", "state", b"state", "survivors", b"survivors"]) -> None: ...
 
 Global___Work: typing_extensions.TypeAlias = Work
 
@@ -322,17 +346,23 @@ class SubmitReadyRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     READY_FIELD_NUMBER: builtins.int
+    KEY_SHARES_FIELD_NUMBER: builtins.int
     @property
     def ready(self) -> rado.v1.envelope_pb2.Signed:
         """A Signed Ready."""
+
+    @property
+    def key_shares(self) -> rado.v1.envelope_pb2.Signed:
+        """The Signed KeyShares, if members may vanish."""
 
     def __init__(
         self,
         *,
         ready: rado.v1.envelope_pb2.Signed | None = ...,
+        key_shares: rado.v1.envelope_pb2.Signed | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["ready", b"ready"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["ready", b"ready"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["key_shares", b"key_shares", "ready", b"ready"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["key_shares", b"key_shares", "ready", b"ready"]) -> None: ...
 
 Global___SubmitReadyRequest: typing_extensions.TypeAlias = SubmitReadyRequest
 
@@ -433,3 +463,36 @@ class SubmitReceiptResponse(google.protobuf.message.Message):
     ) -> None: ...
 
 Global___SubmitReceiptResponse: typing_extensions.TypeAlias = SubmitReceiptResponse
+
+@typing.final
+class SubmitUnmaskingRequest(google.protobuf.message.Message):
+    """SubmitUnmaskingRequest carries one Unmasking."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    UNMASKING_FIELD_NUMBER: builtins.int
+    @property
+    def unmasking(self) -> rado.v1.envelope_pb2.Signed:
+        """A Signed Unmasking."""
+
+    def __init__(
+        self,
+        *,
+        unmasking: rado.v1.envelope_pb2.Signed | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["unmasking", b"unmasking"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["unmasking", b"unmasking"]) -> None: ...
+
+Global___SubmitUnmaskingRequest: typing_extensions.TypeAlias = SubmitUnmaskingRequest
+
+@typing.final
+class SubmitUnmaskingResponse(google.protobuf.message.Message):
+    """SubmitUnmaskingResponse is empty."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___SubmitUnmaskingResponse: typing_extensions.TypeAlias = SubmitUnmaskingResponse

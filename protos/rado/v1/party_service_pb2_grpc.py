@@ -80,6 +80,11 @@ class PartyServiceStub(object):
                 request_serializer=rado_dot_v1_dot_party__service__pb2.SubmitReceiptRequest.SerializeToString,
                 response_deserializer=rado_dot_v1_dot_party__service__pb2.SubmitReceiptResponse.FromString,
                 _registered_method=True)
+        self.SubmitUnmasking = channel.unary_unary(
+                '/rado.v1.PartyService/SubmitUnmasking',
+                request_serializer=rado_dot_v1_dot_party__service__pb2.SubmitUnmaskingRequest.SerializeToString,
+                response_deserializer=rado_dot_v1_dot_party__service__pb2.SubmitUnmaskingResponse.FromString,
+                _registered_method=True)
 
 
 class PartyServiceServicer(object):
@@ -151,6 +156,13 @@ class PartyServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SubmitUnmasking(self, request, context):
+        """SubmitUnmasking reveals shares of keys, in a query whose members may vanish. Repeating the same bytes is harmless.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PartyServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -198,6 +210,11 @@ def add_PartyServiceServicer_to_server(servicer, server):
                     servicer.SubmitReceipt,
                     request_deserializer=rado_dot_v1_dot_party__service__pb2.SubmitReceiptRequest.FromString,
                     response_serializer=rado_dot_v1_dot_party__service__pb2.SubmitReceiptResponse.SerializeToString,
+            ),
+            'SubmitUnmasking': grpc.unary_unary_rpc_method_handler(
+                    servicer.SubmitUnmasking,
+                    request_deserializer=rado_dot_v1_dot_party__service__pb2.SubmitUnmaskingRequest.FromString,
+                    response_serializer=rado_dot_v1_dot_party__service__pb2.SubmitUnmaskingResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -444,6 +461,33 @@ class PartyService(object):
             '/rado.v1.PartyService/SubmitReceipt',
             rado_dot_v1_dot_party__service__pb2.SubmitReceiptRequest.SerializeToString,
             rado_dot_v1_dot_party__service__pb2.SubmitReceiptResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SubmitUnmasking(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/rado.v1.PartyService/SubmitUnmasking',
+            rado_dot_v1_dot_party__service__pb2.SubmitUnmaskingRequest.SerializeToString,
+            rado_dot_v1_dot_party__service__pb2.SubmitUnmaskingResponse.FromString,
             options,
             channel_credentials,
             insecure,

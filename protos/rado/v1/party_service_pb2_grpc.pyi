@@ -169,7 +169,23 @@ _PartyServiceSubmitReceiptType = typing_extensions.TypeVar(
     ],
 )
 
-class PartyServiceStub(typing.Generic[_PartyServiceFetchWorkType, _PartyServiceSubmitFeaturesType, _PartyServiceAskWitnessesType, _PartyServiceSubmitWitnessType, _PartyServiceFetchWitnessesType, _PartyServiceSubmitAnswerType, _PartyServiceSubmitReadyType, _PartyServiceUploadChunkType, _PartyServiceSubmitReceiptType]):
+_PartyServiceSubmitUnmaskingType = typing_extensions.TypeVar(
+    '_PartyServiceSubmitUnmaskingType',
+    grpc.UnaryUnaryMultiCallable[
+        rado.v1.party_service_pb2.SubmitUnmaskingRequest,
+        rado.v1.party_service_pb2.SubmitUnmaskingResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        rado.v1.party_service_pb2.SubmitUnmaskingRequest,
+        rado.v1.party_service_pb2.SubmitUnmaskingResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        rado.v1.party_service_pb2.SubmitUnmaskingRequest,
+        rado.v1.party_service_pb2.SubmitUnmaskingResponse,
+    ],
+)
+
+class PartyServiceStub(typing.Generic[_PartyServiceFetchWorkType, _PartyServiceSubmitFeaturesType, _PartyServiceAskWitnessesType, _PartyServiceSubmitWitnessType, _PartyServiceFetchWitnessesType, _PartyServiceSubmitAnswerType, _PartyServiceSubmitReadyType, _PartyServiceUploadChunkType, _PartyServiceSubmitReceiptType, _PartyServiceSubmitUnmaskingType]):
     """PartyService is what a party calls. Served by the coordinator; parties dial out."""
 
     @typing.overload
@@ -209,6 +225,10 @@ class PartyServiceStub(typing.Generic[_PartyServiceFetchWorkType, _PartyServiceS
         grpc.UnaryUnaryMultiCallable[
             rado.v1.party_service_pb2.SubmitReceiptRequest,
             rado.v1.party_service_pb2.SubmitReceiptResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            rado.v1.party_service_pb2.SubmitUnmaskingRequest,
+            rado.v1.party_service_pb2.SubmitUnmaskingResponse,
         ],
     ], channel: grpc.Channel) -> None: ...
 
@@ -250,6 +270,10 @@ class PartyServiceStub(typing.Generic[_PartyServiceFetchWorkType, _PartyServiceS
             rado.v1.party_service_pb2.SubmitReceiptRequest,
             rado.v1.party_service_pb2.SubmitReceiptResponse,
         ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            rado.v1.party_service_pb2.SubmitUnmaskingRequest,
+            rado.v1.party_service_pb2.SubmitUnmaskingResponse,
+        ],
     ], channel: grpc.aio.Channel) -> None: ...
 
     FetchWork: _PartyServiceFetchWorkType
@@ -282,6 +306,9 @@ class PartyServiceStub(typing.Generic[_PartyServiceFetchWorkType, _PartyServiceS
 
     SubmitReceipt: _PartyServiceSubmitReceiptType
     """SubmitReceipt ends the upload. Repeating the same bytes is harmless."""
+
+    SubmitUnmasking: _PartyServiceSubmitUnmaskingType
+    """SubmitUnmasking reveals shares of keys, in a query whose members may vanish. Repeating the same bytes is harmless."""
 
 PartyServiceAsyncStub: typing_extensions.TypeAlias = PartyServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
@@ -319,6 +346,10 @@ PartyServiceAsyncStub: typing_extensions.TypeAlias = PartyServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         rado.v1.party_service_pb2.SubmitReceiptRequest,
         rado.v1.party_service_pb2.SubmitReceiptResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        rado.v1.party_service_pb2.SubmitUnmaskingRequest,
+        rado.v1.party_service_pb2.SubmitUnmaskingResponse,
     ],
 ]
 
@@ -400,5 +431,13 @@ class PartyServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[rado.v1.party_service_pb2.SubmitReceiptResponse, collections.abc.Awaitable[rado.v1.party_service_pb2.SubmitReceiptResponse]]:
         """SubmitReceipt ends the upload. Repeating the same bytes is harmless."""
+
+    @abc.abstractmethod
+    def SubmitUnmasking(
+        self,
+        request: rado.v1.party_service_pb2.SubmitUnmaskingRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[rado.v1.party_service_pb2.SubmitUnmaskingResponse, collections.abc.Awaitable[rado.v1.party_service_pb2.SubmitUnmaskingResponse]]:
+        """SubmitUnmasking reveals shares of keys, in a query whose members may vanish. Repeating the same bytes is harmless."""
 
 def add_PartyServiceServicer_to_server(servicer: PartyServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -1446,6 +1446,7 @@ class Query(google.protobuf.message.Message):
     MASK_NEIGHBOURS_FIELD_NUMBER: builtins.int
     STUDY_FIELD_NUMBER: builtins.int
     TRAINING_FIELD_NUMBER: builtins.int
+    MAY_VANISH_FIELD_NUMBER: builtins.int
     federation: builtins.str
     """The federation's name."""
     learner: builtins.str
@@ -1497,6 +1498,10 @@ class Query(google.protobuf.message.Message):
     mask_neighbours: builtins.int
     """With how many others each member of the cohort shares masks, an even number from 20 on; 0 for all others. With the
     feature "mask-graph".
+    """
+    may_vanish: builtins.int
+    """How many of the members that accepted may vanish afterwards, so that the rest still has a total; 0 for none. With the
+    feature "survivors".
     """
     @property
     def rados(self) -> Global___RadosQuery:
@@ -1596,9 +1601,10 @@ class Query(google.protobuf.message.Message):
         mask_neighbours: builtins.int = ...,
         study: Global___Study | None = ...,
         training: Global___Training | None = ...,
+        may_vanish: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_epoch", b"_epoch", "binding", b"binding", "delta", b"delta", "encoding", b"encoding", "epoch", b"epoch", "feature_map", b"feature_map", "gradient", b"gradient", "held_back", b"held_back", "kind", b"kind", "moments", b"moments", "paillier_key", b"paillier_key", "persons", b"persons", "rados", b"rados", "statistic", b"statistic", "study", b"study", "training", b"training"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_epoch", b"_epoch", "answer_within_s", b"answer_within_s", "binding", b"binding", "cohort_min", b"cohort_min", "created_at_unix_s", b"created_at_unix_s", "delta", b"delta", "encoding", b"encoding", "epoch", b"epoch", "feature_map", b"feature_map", "features", b"features", "federation", b"federation", "gradient", b"gradient", "held_back", b"held_back", "honest_parties", b"honest_parties", "kind", b"kind", "learner", b"learner", "mask_neighbours", b"mask_neighbours", "max_attempts", b"max_attempts", "max_parties", b"max_parties", "max_rows", b"max_rows", "moments", b"moments", "noise_of_cohort", b"noise_of_cohort", "nonce", b"nonce", "not_after_unix_s", b"not_after_unix_s", "paillier_key", b"paillier_key", "persons", b"persons", "prepare_within_s", b"prepare_within_s", "purpose", b"purpose", "quorum_wait_s", b"quorum_wait_s", "rados", b"rados", "roster_version", b"roster_version", "schema", b"schema", "schema_digest", b"schema_digest", "statistic", b"statistic", "study", b"study", "training", b"training", "upload_within_s", b"upload_within_s"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_epoch", b"_epoch", "answer_within_s", b"answer_within_s", "binding", b"binding", "cohort_min", b"cohort_min", "created_at_unix_s", b"created_at_unix_s", "delta", b"delta", "encoding", b"encoding", "epoch", b"epoch", "feature_map", b"feature_map", "features", b"features", "federation", b"federation", "gradient", b"gradient", "held_back", b"held_back", "honest_parties", b"honest_parties", "kind", b"kind", "learner", b"learner", "mask_neighbours", b"mask_neighbours", "max_attempts", b"max_attempts", "max_parties", b"max_parties", "max_rows", b"max_rows", "may_vanish", b"may_vanish", "moments", b"moments", "noise_of_cohort", b"noise_of_cohort", "nonce", b"nonce", "not_after_unix_s", b"not_after_unix_s", "paillier_key", b"paillier_key", "persons", b"persons", "prepare_within_s", b"prepare_within_s", "purpose", b"purpose", "quorum_wait_s", b"quorum_wait_s", "rados", b"rados", "roster_version", b"roster_version", "schema", b"schema", "schema_digest", b"schema_digest", "statistic", b"statistic", "study", b"study", "training", b"training", "upload_within_s", b"upload_within_s"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_epoch", b"_epoch"]) -> typing.Literal["epoch"] | None: ...
     @typing.overload

@@ -26,21 +26,21 @@ from rado.v1 import cohort_pb2 as rado_dot_v1_dot_cohort__pb2
 from rado.v1 import envelope_pb2 as rado_dot_v1_dot_envelope__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15rado/v1/release.proto\x12\x07rado.v1\x1a\x14rado/v1/cohort.proto\x1a\x16rado/v1/envelope.proto\"p\n\x05Total\x12\x1f\n\x06\x63ohort\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Cohort\x12!\n\x08receipts\x18\x02 \x03(\x0b\x32\x0f.rado.v1.Signed\x12\x0e\n\x06\x63hunks\x18\x03 \x01(\r\x12\x13\n\x0b\x63iphertexts\x18\x04 \x01(\r\"\x93\x01\n\rPartyProgress\x12\r\n\x05party\x18\x01 \x01(\t\x12\"\n\x05state\x18\x02 \x01(\x0e\x32\x13.rado.v1.PartyState\x12\x0c\n\x04\x63ode\x18\x03 \x01(\t\x12\x0e\n\x06\x63hunks\x18\x04 \x01(\r\x12\x0c\n\x04rows\x18\x05 \x01(\x04\x12#\n\nacceptance\x18\x06 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x80\x02\n\x0bQueryStatus\x12\x10\n\x08query_id\x18\x01 \x01(\x0c\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x1d\n\x05phase\x18\x03 \x01(\x0e\x32\x0e.rado.v1.Phase\x12\'\n\x07parties\x18\x04 \x03(\x0b\x32\x16.rado.v1.PartyProgress\x12\x0c\n\x04\x63ode\x18\x05 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x06 \x01(\t\x12\x13\n\x0bremaining_s\x18\x07 \x01(\r\x12\x17\n\x0f\x63hunks_expected\x18\x08 \x01(\r\x12\x1b\n\x13submitted_at_unix_s\x18\t \x01(\x03\x12\x1d\n\x15\x61nswering_ended_early\x18\n \x01(\x08*\xa5\x01\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x13\n\x0fPHASE_ANSWERING\x10\x01\x12\x13\n\x0fPHASE_PREPARING\x10\x02\x12\x13\n\x0fPHASE_UPLOADING\x10\x03\x12\x10\n\x0cPHASE_ADDING\x10\x04\x12\x12\n\x0ePHASE_COMPLETE\x10\x05\x12\x10\n\x0cPHASE_FAILED\x10\x06\x12\x0e\n\nPHASE_LOST\x10\x07*\xf3\x01\n\nPartyState\x12\x1b\n\x17PARTY_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12PARTY_STATE_SILENT\x10\x01\x12\x17\n\x13PARTY_STATE_REFUSED\x10\x02\x12\x18\n\x14PARTY_STATE_ACCEPTED\x10\x03\x12\x15\n\x11PARTY_STATE_READY\x10\x04\x12\x18\n\x14PARTY_STATE_LEFT_OUT\x10\x05\x12\x19\n\x15PARTY_STATE_UPLOADING\x10\x06\x12\x18\n\x14PARTY_STATE_UPLOADED\x10\x07\x12\x17\n\x13PARTY_STATE_PENDING\x10\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15rado/v1/release.proto\x12\x07rado.v1\x1a\x14rado/v1/cohort.proto\x1a\x16rado/v1/envelope.proto\"\xef\x01\n\x05Total\x12\x1f\n\x06\x63ohort\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Cohort\x12!\n\x08receipts\x18\x02 \x03(\x0b\x32\x0f.rado.v1.Signed\x12\x0e\n\x06\x63hunks\x18\x03 \x01(\r\x12\x13\n\x0b\x63iphertexts\x18\x04 \x01(\r\x12 \n\x07sharing\x18\x05 \x01(\x0b\x32\x0f.rado.v1.Cohort\x12\x11\n\tsurvivors\x18\x06 \x03(\t\x12#\n\nkey_shares\x18\x07 \x03(\x0b\x32\x0f.rado.v1.Signed\x12#\n\nunmaskings\x18\x08 \x03(\x0b\x32\x0f.rado.v1.Signed\"\x93\x01\n\rPartyProgress\x12\r\n\x05party\x18\x01 \x01(\t\x12\"\n\x05state\x18\x02 \x01(\x0e\x32\x13.rado.v1.PartyState\x12\x0c\n\x04\x63ode\x18\x03 \x01(\t\x12\x0e\n\x06\x63hunks\x18\x04 \x01(\r\x12\x0c\n\x04rows\x18\x05 \x01(\x04\x12#\n\nacceptance\x18\x06 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x80\x02\n\x0bQueryStatus\x12\x10\n\x08query_id\x18\x01 \x01(\x0c\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x1d\n\x05phase\x18\x03 \x01(\x0e\x32\x0e.rado.v1.Phase\x12\'\n\x07parties\x18\x04 \x03(\x0b\x32\x16.rado.v1.PartyProgress\x12\x0c\n\x04\x63ode\x18\x05 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x06 \x01(\t\x12\x13\n\x0bremaining_s\x18\x07 \x01(\r\x12\x17\n\x0f\x63hunks_expected\x18\x08 \x01(\r\x12\x1b\n\x13submitted_at_unix_s\x18\t \x01(\x03\x12\x1d\n\x15\x61nswering_ended_early\x18\n \x01(\x08*\xba\x01\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x13\n\x0fPHASE_ANSWERING\x10\x01\x12\x13\n\x0fPHASE_PREPARING\x10\x02\x12\x13\n\x0fPHASE_UPLOADING\x10\x03\x12\x10\n\x0cPHASE_ADDING\x10\x04\x12\x12\n\x0ePHASE_COMPLETE\x10\x05\x12\x10\n\x0cPHASE_FAILED\x10\x06\x12\x0e\n\nPHASE_LOST\x10\x07\x12\x13\n\x0fPHASE_UNMASKING\x10\x08*\xa7\x02\n\nPartyState\x12\x1b\n\x17PARTY_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12PARTY_STATE_SILENT\x10\x01\x12\x17\n\x13PARTY_STATE_REFUSED\x10\x02\x12\x18\n\x14PARTY_STATE_ACCEPTED\x10\x03\x12\x15\n\x11PARTY_STATE_READY\x10\x04\x12\x18\n\x14PARTY_STATE_LEFT_OUT\x10\x05\x12\x19\n\x15PARTY_STATE_UPLOADING\x10\x06\x12\x18\n\x14PARTY_STATE_UPLOADED\x10\x07\x12\x17\n\x13PARTY_STATE_PENDING\x10\x08\x12\x18\n\x14PARTY_STATE_UNMASKED\x10\t\x12\x18\n\x14PARTY_STATE_VANISHED\x10\nb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'rado.v1.release_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PHASE']._serialized_start=604
-  _globals['_PHASE']._serialized_end=769
-  _globals['_PARTYSTATE']._serialized_start=772
-  _globals['_PARTYSTATE']._serialized_end=1015
-  _globals['_TOTAL']._serialized_start=80
-  _globals['_TOTAL']._serialized_end=192
-  _globals['_PARTYPROGRESS']._serialized_start=195
-  _globals['_PARTYPROGRESS']._serialized_end=342
-  _globals['_QUERYSTATUS']._serialized_start=345
-  _globals['_QUERYSTATUS']._serialized_end=601
+  _globals['_PHASE']._serialized_start=732
+  _globals['_PHASE']._serialized_end=918
+  _globals['_PARTYSTATE']._serialized_start=921
+  _globals['_PARTYSTATE']._serialized_end=1216
+  _globals['_TOTAL']._serialized_start=81
+  _globals['_TOTAL']._serialized_end=320
+  _globals['_PARTYPROGRESS']._serialized_start=323
+  _globals['_PARTYPROGRESS']._serialized_end=470
+  _globals['_QUERYSTATUS']._serialized_start=473
+  _globals['_QUERYSTATUS']._serialized_end=729
 # @@protoc_insertion_point(module_scope)

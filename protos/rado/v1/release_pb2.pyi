@@ -43,6 +43,8 @@ class _PhaseEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumType
     """It ended without a total."""
     PHASE_LOST: _Phase.ValueType  # 7
     """The attempt was lost. It waits for the learner's Retry, until the query expires."""
+    PHASE_UNMASKING: _Phase.ValueType  # 8
+    """Enough of the cohort have uploaded, and reveal the masks that are left. Only if members may vanish."""
 
 class Phase(_Phase, metaclass=_PhaseEnumTypeWrapper):
     """Phase is where an attempt stands."""
@@ -63,6 +65,8 @@ PHASE_FAILED: Phase.ValueType  # 6
 """It ended without a total."""
 PHASE_LOST: Phase.ValueType  # 7
 """The attempt was lost. It waits for the learner's Retry, until the query expires."""
+PHASE_UNMASKING: Phase.ValueType  # 8
+"""Enough of the cohort have uploaded, and reveal the masks that are left. Only if members may vanish."""
 Global___Phase: typing_extensions.TypeAlias = Phase
 
 class _PartyState:
@@ -89,6 +93,10 @@ class _PartyStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     """Uploaded, receipt given."""
     PARTY_STATE_PENDING: _PartyState.ValueType  # 8
     """A person at the party has to decide; it may still accept or refuse."""
+    PARTY_STATE_UNMASKED: _PartyState.ValueType  # 9
+    """In the cohort, uploaded, and its part of the unmasking is given."""
+    PARTY_STATE_VANISHED: _PartyState.ValueType  # 10
+    """In the cohort, and did not upload in time. The total is of the others."""
 
 class PartyState(_PartyState, metaclass=_PartyStateEnumTypeWrapper):
     """PartyState is where one party stands in an attempt."""
@@ -111,6 +119,10 @@ PARTY_STATE_UPLOADED: PartyState.ValueType  # 7
 """Uploaded, receipt given."""
 PARTY_STATE_PENDING: PartyState.ValueType  # 8
 """A person at the party has to decide; it may still accept or refuse."""
+PARTY_STATE_UNMASKED: PartyState.ValueType  # 9
+"""In the cohort, uploaded, and its part of the unmasking is given."""
+PARTY_STATE_VANISHED: PartyState.ValueType  # 10
+"""In the cohort, and did not upload in time. The total is of the others."""
 Global___PartyState: typing_extensions.TypeAlias = PartyState
 
 @typing.final
@@ -123,6 +135,10 @@ class Total(google.protobuf.message.Message):
     RECEIPTS_FIELD_NUMBER: builtins.int
     CHUNKS_FIELD_NUMBER: builtins.int
     CIPHERTEXTS_FIELD_NUMBER: builtins.int
+    SHARING_FIELD_NUMBER: builtins.int
+    SURVIVORS_FIELD_NUMBER: builtins.int
+    KEY_SHARES_FIELD_NUMBER: builtins.int
+    UNMASKINGS_FIELD_NUMBER: builtins.int
     chunks: builtins.int
     """How many chunks the total has."""
     ciphertexts: builtins.int
@@ -135,6 +151,22 @@ class Total(google.protobuf.message.Message):
     def receipts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[rado.v1.envelope_pb2.Signed]:
         """The Signed Receipt of every member, in the cohort's order."""
 
+    @property
+    def sharing(self) -> rado.v1.cohort_pb2.Cohort:
+        """All that had accepted when parties began to prepare, if members may vanish. The receipts are those of the survivors."""
+
+    @property
+    def survivors(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The names of the members whose uploads it adds up, in the cohort's order, if members may vanish."""
+
+    @property
+    def key_shares(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[rado.v1.envelope_pb2.Signed]:
+        """The Signed KeyShares of every member, in the cohort's order, if members may vanish."""
+
+    @property
+    def unmaskings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[rado.v1.envelope_pb2.Signed]:
+        """The Signed Unmasking of every survivor that gave one, in the cohort's order."""
+
     def __init__(
         self,
         *,
@@ -142,9 +174,13 @@ class Total(google.protobuf.message.Message):
         receipts: collections.abc.Iterable[rado.v1.envelope_pb2.Signed] | None = ...,
         chunks: builtins.int = ...,
         ciphertexts: builtins.int = ...,
+        sharing: rado.v1.cohort_pb2.Cohort | None = ...,
+        survivors: collections.abc.Iterable[builtins.str] | None = ...,
+        key_shares: collections.abc.Iterable[rado.v1.envelope_pb2.Signed] | None = ...,
+        unmaskings: collections.abc.Iterable[rado.v1.envelope_pb2.Signed] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["cohort", b"cohort"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["chunks", b"chunks", "ciphertexts", b"ciphertexts", "cohort", b"cohort", "receipts", b"receipts"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["cohort", b"cohort", "sharing", b"sharing"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["chunks", b"chunks", "ciphertexts", b"ciphertexts", "cohort", b"cohort", "key_shares", b"key_shares", "receipts", b"receipts", "sharing", b"sharing", "survivors", b"survivors", "unmaskings", b"unmaskings"]) -> None: ...
 
 Global___Total: typing_extensions.TypeAlias = Total
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from radobase.printing import amount, columns, duration, in_lines, local_time
+from radobase.printing import amount, columns, duration, in_lines, listed, local_time
 from radofed.cli.framework import LISTED, ConfigOption, Limit, command, group
 from radofed.cli.learner.sessions import open_session, question_result
 from radofed.cli.output import Output, Result
@@ -332,6 +332,7 @@ def _fetched(release: "Release", directory: Path) -> Result:
         "parties": len(release.party_rows),
         "rows": release.cohort_rows,
         "rows_by_party": release.party_rows,
+        **({"vanished": list(release.vanished)} if release.vanished else {}),
         **release.contents_data,
         **release.part_data,
         "privacy": release.statement.to_dict(),
@@ -342,6 +343,7 @@ def _fetched(release: "Release", directory: Path) -> Result:
             f"{directory}: {release.contents} over {amount(release.cohort_rows, 'row')} of {len(release.party_rows)} "
             f"parties{part}"
         ),
+        *([f"{listed(release.vanished)} vanished: the answer is of the others"] if release.vanished else []),
         *release.statement.short_sentences(),
         *([] if release.query.study is None else [f"study: {release.query.study.short}"]),
         f"train on it with: rado learner train {directory} --output model.json",

@@ -100,6 +100,11 @@ def test_one_that_fails_is_tried_again_and_given_up(tmp_path):
     assert outcomes_of(settings, notice(), until="given_up") == ["failed"] * 3 + ["given_up"]
 
 
+def test_how_it_ended_is_said(tmp_path):
+    with pytest.raises(NotificationError, match="ended with the code 3"):
+        run_command(NotifySettings(command=program(tmp_path, "sys.exit(3)")), b"{}")
+
+
 def test_one_that_works_the_second_time_is_sent(tmp_path):
     body = f'first = here / "first"\nif not first.exists():\n    first.touch()\n    sys.exit(1)\n{COPIES}'
     settings = NotifySettings(command=program(tmp_path, body))

@@ -102,7 +102,10 @@ def test_who_is_not_listed_orders_nothing(asking):
 
 
 @as_root
-@pytest.mark.parametrize("content", [{"do": "open"}, {"questions": "all"}, {"user": 7}])
+@pytest.mark.more
+@pytest.mark.parametrize(
+    "content", [{"do": "open"}, {"user": 7}, {"epsilon": 7}, {"questions": "all"}, {"questions": [7]}]
+)
 def test_what_is_no_order_does_not_count(asking, content):
     envelope = asked(asking, round_of(asking.world))
     take(asking)
@@ -274,6 +277,8 @@ def test_an_order_says_what_it_needs(beside):
         proposed(Order(Do.APPROVE, Covers.STUDY), envelope, time.time())
     with pytest.raises(ConfigurationError, match="give both"):
         proposed(Order(Do.APPROVE, Covers.QUESTIONS, "1"), envelope, time.time())
+    with pytest.raises(ConfigurationError, match="give both"):
+        proposed(Order(Do.APPROVE, Covers.QUESTIONS, None, time.time() + 10), envelope, time.time())
     with pytest.raises(ConfigurationError, match="names no training"):
         proposed(TRAINING, envelope, time.time())
     with pytest.raises(ConfigurationError, match="has no question"):

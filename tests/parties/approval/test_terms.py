@@ -121,6 +121,12 @@ def test_decisions_on_an_approval_that_is_in_force_or_not_there(beside):
     found = standing(beside).approve(terms_of_training(envelope, now), Decision(OFFICER, True, "", now), policy)
     with pytest.raises(DecisionError, match="in force"):
         standing(beside).decide(found.approval_id, Decision(Person("second"), False, "", now), policy)
+    policy = policy.model_copy(update={"approval": policy.approval.model_copy(update={"approvers": 2})})
+    terms = terms_of_training(asked(beside, round_of(beside.world, announced={"name": b"o" * 32})), now)
+    late = Decision(Person("second"), True, "", terms.until_unix_s)
+    proposal = standing(beside).approve(terms, Decision(OFFICER, True, "", now), policy)
+    with pytest.raises(DecisionError, match="is expired"):
+        standing(beside).decide(proposal.approval_id, late, policy)
     with pytest.raises(DecisionError, match="no such approval"):
         standing(beside).decide(b"x" * 32, Decision(OFFICER, True, "", now), policy)
 

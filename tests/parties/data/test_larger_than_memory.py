@@ -80,11 +80,14 @@ def test_on_disk_it_is_as_in_memory(table, alone):
 @needs_ray
 @pytest.mark.parametrize("rest", ["on disk", "read again"])
 def test_workers_read_it_with_little_memory(table, alone, nodes, rest):
-    """Each worker keeps what two fifths of its limit hold. The rest it keeps on disk, or reads for each sum."""
+    """Each worker keeps what two fifths of its limit hold, or less where reading needs more than the others.
+
+    The rest it keeps on disk, or reads for each sum.
+    """
     nodes.fill(2)
     cluster = {"address": nodes.address, "token_file": nodes.token_file, "workers": 2}
     cluster |= {"worker_disk": table} if rest == "on disk" else {}
     found = said(table, "cluster", LIMIT_BYTES, **cluster, worker_memory_bytes=LIMIT_BYTES * 2 // 5)
     assert found["said"] == alone
-    assert 0 < found["in_memory"] < found["parts"]
+    assert found["in_memory"] < found["parts"]
     assert (found["in_memory"] + found["on_disk"] == found["parts"]) == (rest == "on disk")

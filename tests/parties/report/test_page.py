@@ -106,7 +106,7 @@ def test_every_query_and_member_is_shown(full):
 # What a party's signed words say of it, as the report lists it; None for what names the attempt, or is random.
 SAID = {
     "Acceptance": {"rows": "Number of rows", "ledger_head": "State of the ledger", "mask_key": None,
-                   "roster_version": None},
+                   "roster_version": None, "share_key": None},
     "Refusal": {"code": "Decisions"},
     "Pending": {},
     "Receipt": {"cohort_digest": None, "upload_digest": None, "chunks": "Sums over the rows",
@@ -239,7 +239,7 @@ def test_every_rule_of_a_policy_has_its_words():
     words = " ".join(policy_words(everything))
     assert "approval of one person: every query." in words
     # No more is known of who decided.
-    assert "distinguished by the user of the operating system. Who may write" in words
+    assert "distinguished by the user of the operating system, or by who signed on. Who may write" in words
     assert "no one is excluded from deciding" in words
     named = {"learners": [{"name": "lea", "signing_key": "ab" * 32, "requesters": ["al"]}]}
     named |= {"approval": {"everything": True, "names": True}}

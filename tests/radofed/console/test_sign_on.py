@@ -254,7 +254,8 @@ def behind(secret_key, tmp_path_factory):
         for old, new in changes.items():
             assert old in text
             text = text.replace(old, new)
-        wait_until(lambda: "sign on at" in (root / "console.log").read_text(), what="the console")
+        log = root / "console.log"
+        wait_until(lambda: log.exists() and "sign on at" in log.read_text(), what="the console")
         with running("nginx.conf", text, root, public):
             yield Behind(desk, root, (public, own))
     console.kill()
