@@ -3,7 +3,9 @@
 import json
 import stat
 import sys
+import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -125,8 +127,6 @@ def test_one_that_hangs_is_ended_with_what_it_started(tmp_path, body):
 
 
 def _processes():
-    from pathlib import Path
-
     return [path for path in Path("/proc").iterdir() if path.name.isdigit()]
 
 
@@ -142,6 +142,18 @@ def test_one_that_writes_without_end_is_ended_and_nothing_is_kept(tmp_path):
     settings = NotifySettings(command=program(tmp_path, 'while True:\n    print("x" * 65536)'), timeout_s=1)
     with pytest.raises(NotificationError, match="longer"):
         run_command(settings, b"{}")
+
+
+def test_one_that_leaves_its_session_and_reads_nothing_keeps_nothing_of_the_node(tmp_path):
+    body = "if os.fork() == 0:\n    os.setsid()\n    time.sleep(5)"
+    settings = NotifySettings(command=program(tmp_path, body))
+
+    def held() -> tuple[int, int]:
+        return threading.active_count(), len([*Path("/proc/self/fd").iterdir()])
+
+    before = held()
+    run_command(settings, bytes(1 << 20))
+    assert held() == before
 
 
 def test_one_that_is_not_there_is_a_sentence(tmp_path):
