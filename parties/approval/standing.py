@@ -349,9 +349,10 @@ class Approval:
 
     @property
     def people(self) -> list[str]:
-        """Who did what, one line each."""
+        """Who did what, and when, one line each."""
         return [
-            f"{act.kind.value} by {Person(act.user, act.name, act.acts_for)}{f': {act.reason}' if act.reason else ''}"
+            f"{act.kind.value} by {Person(act.user, act.name, act.acts_for)}, {local_time(act.at_unix_s)}"
+            f"{f': {act.reason}' if act.reason else ''}"
             for act in self.stored.acts
         ]
 

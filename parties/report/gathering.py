@@ -176,6 +176,15 @@ class Report:
     """The ledger's chain when the report was made."""
 
     @property
+    def people(self) -> tuple[tuple[str, int, int], ...]:
+        """Who decided on queries that the page shows, with the numbers of those approved and refused."""
+        found: dict[str, list[int]] = {}
+        for query in self.queries:
+            for decision in query.read.decisions:
+                found.setdefault(str(decision.person), [0, 0])[not decision.approves] += 1
+        return tuple((person, approved, refused) for person, (approved, refused) in found.items())
+
+    @property
     def without_purpose(self) -> int:
         """The number of queries of the period that state no purpose, or whose words are not kept any more."""
         return self.count - sum(queries for _, queries in self.purposes)
