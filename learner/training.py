@@ -32,7 +32,7 @@ from learner.warm_start import epochs_of, load_start, started
 from radobase.options import estimator_options, training_part
 from wire.envelopes import KEY_BYTES
 from wire.query import Query
-from wire.request_fields import AskedTerms, QueryTerms, TrainOptions
+from wire.request_fields import AskedTerms, QueryTerms, TrainOptions, is_purpose
 from wire.training import LONGEST_OPTIONS, MOST_QUERIES, Training
 
 if TYPE_CHECKING:
@@ -356,5 +356,5 @@ def _options_words(estimator: Any) -> str:
     usual = type(estimator)().get_params(deep=False)
     given = {name: value for name, value in estimator.get_params(deep=False).items() if value != usual.get(name)}
     words = ", ".join(f"{name}={value}" for name, value in sorted(given.items()))
-    printable = "".join(letter for letter in words if letter.isprintable())
+    printable = "".join(letter for letter in words if letter == " " or is_purpose(letter)).strip()
     return printable if len(printable) <= LONGEST_OPTIONS else f"{printable[: LONGEST_OPTIONS - 4]} ..."

@@ -13,7 +13,7 @@ from dpcore.errors import PlanError, RadofedError
 from dpcore.numbers.rationals import upper_digits
 from dpcore.records.shared_schema import SharedSchema, schema_words, shared_differences
 from parties.approval.decision_files import DecisionFiles
-from parties.approval.decisions import is_user
+from parties.approval.decisions import Person, is_user
 from parties.client import CoordinatorClient, Served
 from parties.config import PartyConfig
 from parties.data.dataset import LoadReport, recode_of
@@ -222,6 +222,12 @@ def _advice_on_approval(policy: Policy) -> str:
         advice.append(f"This machine has no user {' or '.join(odd)}: correct users in [approval].")
     if approval.users and len(approval.users) < approval.approvers:
         advice.append(f"{approval.approvers} users must approve, and only {len(approval.users)} may: add to users.")
+    signed = sum(Person(name).is_signed_on for name in approval.users)
+    if len(approval.users) >= approval.approvers > max(signed, len(approval.users) - signed):
+        advice.append(
+            f"{approval.approvers} users must approve, and who signs on does not count beside a user of this machine: "
+            "list enough of one kind in users."
+        )
     return " ".join(advice)
 
 

@@ -50,6 +50,12 @@ DesignName = Literal[
 """Kinds of query that a policy may allow, by name."""
 
 
+def _protocol_number(text: str) -> str:
+    if len(text) > MAX_PROTOCOL_NUMBER or not is_purpose(text):
+        raise ValueError(f"a protocol number has 1 to {MAX_PROTOCOL_NUMBER} printable characters, without outer spaces")
+    return text
+
+
 class PinnedLearner(Configuration):
     """A learner that may send queries, with the fingerprint of the key that must sign them."""
 
@@ -100,7 +106,7 @@ class PolicyLimits(Configuration):
     per_study: ScopeLimit | None = None
     """Additional limit in every scope, for each study by its protocol number, of all learners. A learner may state
     another number: it bounds those that state the right one, or those under `[[studies]]`."""
-    studies: dict[str, ScopeLimit] = Field(default_factory=dict)
+    studies: dict[Annotated[str, AfterValidator(_protocol_number)], ScopeLimit] = Field(default_factory=dict)
     """Replaces `per_study` for the study of this protocol number."""
     composition: Literal["renyi", "gaussian"] = "renyi"
     """How attempts add up. `"gaussian"`: in Gaussian differential privacy. It admits a fifth more Gaussian answers, and
@@ -141,12 +147,6 @@ class PolicyLimits(Configuration):
             per_study=None if self.per_study is None else exact(self.per_study),
             studies={number: exact(limit) for number, limit in self.studies.items()},
         )
-
-
-def _protocol_number(text: str) -> str:
-    if len(text) > MAX_PROTOCOL_NUMBER or not is_purpose(text):
-        raise ValueError(f"a protocol number has 1 to {MAX_PROTOCOL_NUMBER} printable characters, without outer spaces")
-    return text
 
 
 class AllowedStudy(Configuration):

@@ -6,10 +6,11 @@ from fractions import Fraction
 from typing import Final
 
 from rado.v1 import query_pb2
-from radobase.printing import amount
+from radobase.printing import amount, json_text
 from wire.codec import Wire
 from wire.envelopes import KEY_BYTES, sha256
 from wire.errors import Code, WireError
+from wire.request_fields import is_purpose
 
 MOST_QUERIES: Final = 100_000
 LONGEST_OPTIONS: Final = 200
@@ -42,8 +43,8 @@ class Training(Wire[query_pb2.Training]):
         checks = {
             f"a training's name has {KEY_BYTES} bytes": len(self.name) == KEY_BYTES,
             "an estimator is named by 1 to 40 of a-z, 0-9 and '-'": _ESTIMATOR.fullmatch(self.estimator) is not None,
-            f"options have at most {LONGEST_OPTIONS} printable characters": (
-                len(self.options) <= LONGEST_OPTIONS and self.options.isprintable()
+            f"options have at most {LONGEST_OPTIONS} printable characters, without outer spaces": (
+                len(self.options) <= LONGEST_OPTIONS and (not self.options or is_purpose(self.options))
             ),
             f"a schema's digest has {KEY_BYTES} bytes": len(self.schema_digest) == KEY_BYTES,
             "a training's epsilon is positive": self.epsilon > 0,
@@ -63,8 +64,8 @@ class Training(Wire[query_pb2.Training]):
 
     @property
     def title(self) -> str:
-        """What is trained, without its limits."""
-        return f"training of {self.estimator}{f' with {self.options}' if self.options else ''}"
+        """What is trained, without its limits. Options are quoted, so that they look like nothing else."""
+        return f"training of {self.estimator}{f' with {json_text(self.options)}' if self.options else ''}"
 
     @property
     def words(self) -> str:

@@ -32,6 +32,7 @@ from wire.errors import WireError
 _FORMAT = 1
 _LONGEST_DECISION, _LONGEST_QUERY = 1 << 16, 1 << 26
 _READABLE = 0o644
+_ID_BYTES, _LARGEST_UID = 32, (1 << 32) - 1
 _DECISION, _WAITING, _OUTCOME = "decision", "waiting", "outcome"
 _APPROVALS = "approvals.json"
 _OVERFLOW_USER = Path("/proc/sys/kernel/overflowuid")
@@ -267,6 +268,9 @@ class DecisionFiles:
             query_id, uid = bytes.fromhex(digits), int(number)
         except ValueError:
             return None
+        # The outcome's name is made of it, and must fit.
+        if len(query_id) != _ID_BYTES or (digits, number) != (query_id.hex(), str(uid)) or uid > _LARGEST_UID:
+            return None
         try:
             found, content = self._read(path, _LONGEST_DECISION)
             if found.st_uid != uid or content["query_id"] != digits:
@@ -278,6 +282,7 @@ class DecisionFiles:
                 return Left(path, query_id, uid, None, f"{path.name} is not what `rado party approve` writes")
             if len(name) > LONGEST_TEXT or not name.isprintable() or len(reason) > LONGEST_TEXT:
                 raise ValueError("its name or reason is too long or cannot be shown")
+            reason.encode()  # a half of a character cannot be kept
             decision = Decision(Person(user_name(uid), name), approves, reason, time.time())
             order = content.get("order")
             if order is not None and not isinstance(order, dict):

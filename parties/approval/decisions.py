@@ -79,8 +79,14 @@ class Person:
     @property
     def names(self) -> frozenset[str]:
         """What names this person, and whom they decide for, folded for comparison."""
-        own = (self.user, self.user.removeprefix(signed_on.PREFIX), self.name, self.acts_for)
+        users = (self.user, self.acts_for)
+        own = (*users, *(user.removeprefix(signed_on.PREFIX) for user in users), self.name)
         return frozenset(text.casefold() for text in own if text)
+
+    @property
+    def is_signed_on(self) -> bool:
+        """Whether an organisation's sign-on named this person, and not the operating system."""
+        return self.user.startswith(signed_on.PREFIX)
 
     def __str__(self) -> str:
         own = f"{self.name} ({self.user})" if self.name else self.user
@@ -223,16 +229,19 @@ def seat(person: Person) -> str:
 
 
 def counted(people: Iterable[Person]) -> list[Person]:
-    """Of these people those whose decisions count beside one another: no person twice, and no two for one user."""
+    """Of these people those whose decisions count beside one another: no person twice, and no two for one user.
+
+    Who signed on and a user of the operating system may be one person: of both kinds the larger one counts.
+    """
     seats: set[str] = set()
     users: set[str] = set()
-    found = []
+    found: dict[bool, list[Person]] = {False: [], True: []}
     for person in people:
         if key(person) not in users and seat(person) not in seats:
-            found.append(person)
+            found[person.is_signed_on].append(person)
             users.add(key(person))
             seats.add(seat(person))
-    return found
+    return max(found.values(), key=len)
 
 
 def why_not(person: Person, learner: str, policy: Policy) -> str:
@@ -309,6 +318,11 @@ class Delegates:
             raise DecisionError(f"{user} decides already by the policy, and no one decides for two")
         if not is_user(user):
             raise DecisionError(f"{user!r} is no user of this machine")
+        if Person(user).is_signed_on != person.is_signed_on:
+            raise DecisionError(
+                f"{user} may be one person with another who decides: who signs on names a delegate who does so too, "
+                f'as "{signed_on.PREFIX}IDENTITY", and a user of this machine names another one'
+            )
         if not now < until_unix_s <= now + LONGEST_DELEGATION_S:
             days = LONGEST_DELEGATION_S // (24 * 3600)
             raise DecisionError(f"a delegate is named until a moment in the future, within {days} days")
@@ -322,11 +336,16 @@ class Delegates:
     def end(self, person: Person, now_unix_s: float) -> int:
         """End the delegation that this person named, durably. Returns how many ended."""
         with self._database.transaction() as connection:
-            return connection.execute(
-                "UPDATE delegates SET ended_at_unix_s = ? WHERE lower(acts_for) = ? AND ended_at_unix_s IS NULL "
-                "AND until_unix_s > ?",
-                (now_unix_s, key(person), now_unix_s),
-            ).rowcount
+            # Compared here: SQLite folds ASCII letters only.
+            own = {each.acts_for for each in self.all() if each.acts_for.casefold() == key(person)}
+            return sum(
+                connection.execute(
+                    "UPDATE delegates SET ended_at_unix_s = ? WHERE acts_for = ? AND ended_at_unix_s IS NULL "
+                    "AND until_unix_s > ?",
+                    (now_unix_s, acts_for, now_unix_s),
+                ).rowcount
+                for acts_for in own
+            )
 
 
 # A party that is paused answers, computes, charges and sends nothing until it is resumed.

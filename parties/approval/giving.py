@@ -4,6 +4,7 @@ An order is carried out by the command or the console of the node's user, or by 
 directory for their decisions (parties.approval.decision_files).
 """
 
+import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -35,6 +36,10 @@ from wire.envelopes import Envelope
 from wire.training import MOST_QUERIES
 
 MOST_QUESTIONS = 1000
+LONGEST_USER = 256
+_LATEST_UNIX_S = 1 << 40
+# Another user wrote it: of a number such as 1e999999999 the exact value has no room.
+_EPSILON = re.compile(r"[0-9]{0,30}(/[0-9]{1,30}|(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,2})?)")
 NO_SUBJECT = bytes(32)
 """The subject of an order that is about no query and no approval."""
 
@@ -73,8 +78,14 @@ class Order:
             raise ConfigurationError(f"an approval is for at most {MOST_QUERIES} queries")
         if len(self.questions) > MOST_QUESTIONS:
             raise ConfigurationError(f"a list has at most {MOST_QUESTIONS} questions")
+        if len(self.user) > LONGEST_USER or not self.user.isprintable():
+            raise ConfigurationError(f"a user's name has at most {LONGEST_USER} printable characters")
+        if self.until_unix_s is not None and not 0 <= self.until_unix_s < _LATEST_UNIX_S:
+            raise ConfigurationError("the end of an order is no time")
         if self.epsilon is not None:
             try:
+                if not _EPSILON.fullmatch(self.epsilon):
+                    raise ValueError
                 Fraction(self.epsilon)
             except (ValueError, ZeroDivisionError) as error:
                 raise ConfigurationError(f"epsilon {self.epsilon!r} is no number") from error
@@ -96,7 +107,7 @@ class Order:
             end = None if until is None else float(until)
             queries = int(content.get("queries", 0))
             return cls(Do(content["do"]), Covers(content["covers"]), epsilon, end, tuple(questions), queries, user)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ConfigurationError(f"it is no order that `rado party` writes: {error}") from error
 
 

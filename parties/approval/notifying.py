@@ -11,19 +11,20 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Self
+from typing import IO, Any, Final, Self
 
 from pydantic import Field
 
 from dpcore.errors import RadofedError
 from radobase.configuration import Configuration
 from radobase.logs import Log
-from radobase.printing import amount, json_text, local_time
+from radobase.printing import amount, in_lines, json_text, local_time
 
 MOST_TOLD: Final = 20
 """Queries that one message names; of more it says the number."""
@@ -85,7 +86,7 @@ def message(party: str, federation: str, notices: Sequence[Notice]) -> dict[str,
     waits = "waits" if len(notices) == 1 else "wait"
     title = f"{amount(len(notices), 'query')} {waits} for a decision at {party} of {federation}"
     rest = [f"and {more} more: rado party pending"] if more > 0 else []
-    text = "\n".join([title, "", *(line for notice in told for line in notice.lines()), *rest])
+    text = in_lines([title, "", *(line for notice in told for line in notice.lines()), *rest])
     return {
         "format": 1,
         "party": party,
@@ -105,20 +106,20 @@ def run_command(settings: NotifySettings, content: bytes, stopping: Callable[[],
     """Run the command once. Raises NotificationError if it cannot be run, fails, takes too long, or is stopped."""
     environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     try:
-        # Its output is nobody's: it could fill a disk or a pipe.
-        process = subprocess.Popen(
-            settings.command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            start_new_session=True,
-        )
+        with _nameless() as message_file:
+            message_file.write(content)
+            message_file.seek(0)
+            # Its output is nobody's: it could fill a disk or a pipe.
+            process = subprocess.Popen(
+                settings.command,
+                stdin=message_file,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
     except (OSError, ValueError) as error:
         raise NotificationError(f"{settings.command[0]} cannot be run: {error}") from error
-    # A command that reads nothing must not keep a thread: the write has one of its own.
-    writer = threading.Thread(target=_write, args=(process, content), daemon=True)
-    writer.start()
     end = time.monotonic() + settings.timeout_s
     try:
         while True:
@@ -136,10 +137,14 @@ def run_command(settings: NotifySettings, content: bytes, stopping: Callable[[],
         raise NotificationError(f"it ended with the code {code}")
 
 
-def _write(process: "subprocess.Popen[bytes]", content: bytes) -> None:
-    assert process.stdin is not None, "it is a pipe"
-    with suppress(OSError, ValueError), process.stdin:
-        process.stdin.write(content)
+def _nameless() -> IO[bytes]:
+    """An empty file without a name, in memory where the system has such: predicates may name people.
+
+    A command that reads nothing, or leaves its session, keeps no thread and no pipe of the node with it.
+    """
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("notice"), "w+b")
+    return tempfile.TemporaryFile()
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

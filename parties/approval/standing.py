@@ -138,15 +138,15 @@ def terms_of_training(
 ) -> Terms:
     """The terms of an approval of the training that a query is a round of. envelope: the query, verified.
 
-    epsilon, until_unix_s: less than the learner announced; None for all that it announced. Raises ConfigurationError
-    if the query names no training, or more is wanted than it announced.
+    epsilon, until_unix_s: less than the learner announced; None for all that it announced, within LONGEST_S. Raises
+    ConfigurationError if the query names no training, or more is wanted than it announced.
     """
     query = Query.from_bytes(envelope.payload)
     training = query.training
     if training is None:
         raise ConfigurationError("this query names no training: approve it alone")
     wanted = training.epsilon if epsilon is None else epsilon
-    end = training.ends_unix_s if until_unix_s is None else until_unix_s
+    end = min(training.ends_unix_s, now_unix_s + LONGEST_S) if until_unix_s is None else until_unix_s
     if wanted > training.epsilon or end > training.ends_unix_s:
         raise ConfigurationError(
             f"the learner announced a {training.words}, until {local_time(training.ends_unix_s)}: approve no more"
@@ -271,7 +271,7 @@ def why_outside(terms: Terms, opened: OpenedQuery) -> str:
     """Why a query is none of those that terms are for: part of a sentence, empty if it is one."""
     query = opened.query
     asked = query.kind.batch
-    read = columns(query.schema, asked, query.feature_map) if asked else columns(query.schema.unweighted)
+    read = columns(query.schema, asked, query.feature_map) if asked else columns(query.schema)
     more = sorted(set(read) - set(terms.columns))
     found = {
         "it is of another learner, or another key signed it": (

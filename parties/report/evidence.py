@@ -7,6 +7,7 @@ from typing import Any
 
 from dpcore.errors import ConfigurationError
 from parties.config import PartyConfig
+from parties.history.history import What
 from parties.history.reading import AttemptRead, HistoryReader, QueryRead, scope_costs
 from parties.ledger.limits import DAY_S
 from parties.members import known_rosters
@@ -48,6 +49,8 @@ class _Kept:
     """The last charge."""
     costs: Sequence[Mapping[str, Any]]
     """Of the last charged attempt in each scope, widest first; by today's limits if none was noted with the charge."""
+    waited: bool
+    """Whether it waited for people's decision."""
 
 
 def outputs(config: PartyConfig, report: Report) -> tuple[Output, ...]:
@@ -117,7 +120,8 @@ def _kept(query: ReportedQuery, reader: HistoryReader) -> _Kept:
         # A page has no signed texts.
         query = replace(query, read=replace(query.read, shown=found[0]))
     times = [attempts[each.attempt].event.recorded_at_unix_s for each in query.read.charged]
-    return _Kept(query, query.read.shown.envelope, max(times), costs)
+    waited = any(event.what is What.WAITS for event in reader.history.events([query_id])[query_id])
+    return _Kept(query, query.read.shown.envelope, max(times), costs, waited)
 
 
 def _learner_keys(config: PartyConfig) -> dict[str, list[bytes]]:
@@ -247,7 +251,15 @@ def _checks(kept: _Kept, last: AttemptRead, signer: bytes | None, report: Report
             "it is not kept any more" if kept.envelope is None else "this party keeps no roster with the learner's key"
         )
         yield Check("the learner signed this query", NOT_CHECKED, f"by the node before it answered; now {how}")
-    yield Check("the policy allowed it, and people where it asks them", PASSED, f"by the node: {read.decision}")
+    what = "the policy allowed it, and people where it asks them"
+    if kept.waited and not any(each.approves for each in read.decisions):
+        # A person could have removed them from the history, which nobody else witnesses.
+        how = (
+            "it waited for a decision, and no approval of it is kept: the policy changed then, or the record did since"
+        )
+        yield Check(what, OPEN, how)
+    else:
+        yield Check(what, PASSED, f"by the node: {read.decision}")
     yield Check(
         "its cost was charged before anything left",
         PASSED,

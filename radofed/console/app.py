@@ -9,7 +9,6 @@ import urllib.parse
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from hmac import compare_digest
-from http.cookies import SimpleCookie
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -141,8 +140,9 @@ class Guard:
 
 
 def _session(headers: Headers) -> str:
-    found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-    return "" if found is None else found.value
+    # Browsers send the cookie of the longest path first. Others are of other ports of this host, in any form.
+    pairs = (part.strip().partition("=") for part in headers.get("cookie", "").split(";"))
+    return next((value for name, _, value in pairs if name == COOKIE), "")
 
 
 MOST_FORM_BYTES = 64 << 10

@@ -31,7 +31,7 @@ class Offer:
 def offers(envelope: Envelope, now_unix_s: float) -> list[Offer]:
     """The training and the study that a query names, if it names them."""
     query, found = Query.from_bytes(envelope.payload), []
-    if query.training is not None:
+    if query.training is not None and now_unix_s < query.training.ends_unix_s:
         terms = proposed(Order(Do.APPROVE, Covers.TRAINING), envelope, now_unix_s)
         found.append(Offer(Covers.TRAINING.value, "The whole training", tuple(terms.lines())))
     if query.study is not None:

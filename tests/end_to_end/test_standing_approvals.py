@@ -78,7 +78,7 @@ def test_a_training_of_ten_rounds_needs_one_decision(federation):
     query_id = one_that_waits(federation, federation.root / "first.log")
     told = wait_until(lambda: read(federation.root / "told"), what="people to be told")
     assert told["queries"][0]["query_id"] == query_id
-    assert told["queries"][0]["training"].startswith("training of newton with rounds=10: at most epsilon 1 ")
+    assert told["queries"][0]["training"].startswith('training of newton with "rounds=10": at most epsilon 1 ')
     # The learner may stop while people think.
     first.send_signal(signal.SIGINT)
     first.wait(60)

@@ -1,13 +1,15 @@
 """What a learner announces of a training, and that a run which is continued announces the same."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 
 from dpcore.errors import ConfigurationError
 from learner.estimators import make_estimator
-from learner.training import AskedTraining
+from learner.training import AskedTraining, _options_words
 from tests.learner.test_warm_start import SCHEMA
+from tests.wire.every_query import training_of
 from wire.request_fields import QueryTerms, seconds_of
 
 DAY_S = 24 * 3600
@@ -39,6 +41,19 @@ def test_it_announces_its_rounds_and_its_whole_budget():
     assert found.schema_digest == SCHEMA.unweighted.digest
     assert found.ends_unix_s - found.begins_unix_s == 7 * DAY_S
     assert training("decision-stump")._announced(Announcing()).queries == 0
+
+
+def test_options_are_announced_as_the_wire_takes_them():
+    class Odd:
+        def __init__(self, way: str = "") -> None:
+            self.way = way
+
+        def get_params(self, *, deep: bool) -> dict[str, str]:
+            return {"way": self.way}
+
+    for way, words in (("up ", "way=up"), ("a\u202eb\n", "way=ab"), ("x" * 300, f"way={'x' * 192} ...")):
+        assert _options_words(Odd(way)) == words
+        replace(training_of(SCHEMA), options=words)
 
 
 def test_people_who_have_days_make_it_longer():

@@ -412,3 +412,6 @@ def test_rules_of_approval_that_name_who_is_not_there(offline):
     assert "no user no-such-user:" in decisions.fix
     assert "3 users must approve, and only 2 may" in decisions.fix
     assert "name a directory by decisions" in decisions.fix
+    mixed = f'users = ["{me}", "sign-on:ann@example.org"]\napprovers = 2\n'
+    policy.write_text(f'{found}\n[approval]\nlearners = ["learner"]\n{mixed}')
+    assert "does not count beside a user of this machine" in run(offline)["decisions"].fix

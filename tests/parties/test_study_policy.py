@@ -84,6 +84,7 @@ FAULTS = {
     "no \\[\\[studies\\]\\] table allows": '[[studies]]\nprotocol_number = "EK 1"\n'
     '[limits.studies."EK 2"]\nepsilon = "1"\ndelta = "1e-6"',
     "a protocol number has 1 to 60 printable": '[[studies]]\nprotocol_number = "a\\nb"',
+    "without outer spaces": '[limits.studies."EK 2 "]\nepsilon = "1"\ndelta = "1e-6"',
     "1 to 60 printable": f'[[studies]]\nprotocol_number = "{"x" * 61}"',
 }
 

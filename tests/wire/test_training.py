@@ -17,6 +17,10 @@ WRONG = {
     "no estimator": {"estimator": ""},
     "long options": {"options": "x" * (LONGEST_OPTIONS + 1)},
     "options with a line break": {"options": "rounds=3\napproved"},
+    "options that change direction": {"options": "rounds=3\u202e"},
+    # As each version of Python judges alike: one of a later Unicode prints it.
+    "options with a mark of no shape": {"options": "\u0890"},
+    "options with an outer space": {"options": "rounds=3 "},
     "a short digest": {"schema_digest": b"d" * 31},
     "no epsilon": {"epsilon": Fraction(0)},
     "a delta of 1": {"delta": Fraction(1)},
@@ -86,6 +90,9 @@ def test_a_training_and_its_feature_go_together(query):
 
 def test_its_words_say_what_it_may_cost(query):
     assert query.training.words == (
-        "training of newton with rounds=10: at most epsilon 1 at delta 1e-06, 10 queries, each in up to 3 attempts"
+        'training of newton with "rounds=10": at most epsilon 1 at delta 1e-06, 10 queries, each in up to 3 attempts'
     )
+    # What a learner writes there looks like no limit.
+    claims = replace(query.training, options='rounds=1": at most epsilon 0.1')
+    assert claims.title == r'training of newton with "rounds=1\": at most epsilon 0.1"'
     assert "as many queries as fit in it" in replace(query.training, queries=0).words

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from parties.approval.decisions import Decision, DecisionError, Decisions, Person, Verdict
+from parties.approval.decisions import Decision, DecisionError, Decisions, Person, Verdict, counted, why_not
 from parties.history.database import HistoryDatabase
 from parties.policy import ApprovalRules, PinnedLearner, Policy
 
@@ -152,3 +152,17 @@ def test_only_the_users_that_the_policy_names_decide(decisions):
     assert decide(decisions, CAT, under=named).verdict is Verdict.APPROVED
     # Of a time when anybody could decide.
     assert decisions.decided(QUERY, "lea", policy(users=("second",))).verdict is Verdict.UNDECIDED
+
+
+def test_who_signed_on_does_not_count_beside_a_user_of_this_machine():
+    """They may be one person, also where the policy asked for one approval when the console started."""
+    ann, bob = Person("sign-on:ann@example.org"), Person("sign-on:bob@example.org")
+    assert len(counted([ann, Person("ann")])) == 1
+    assert counted([Person("ann"), ann, bob]) == [ann, bob]
+    assert len(counted([Person("bob", acts_for=ann.user), bob])) == 1
+
+
+def test_a_delegate_of_who_asks_does_not_decide():
+    """Also where the policy names who asks by the identity alone."""
+    delegate = Person("sign-on:bob@example.org", acts_for="sign-on:ann@example.org")
+    assert "does not decide on its queries" in why_not(delegate, "lea", policy(requesters=["ann@example.org"]))

@@ -3,7 +3,9 @@
 import json
 import stat
 import sys
+import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -73,6 +75,15 @@ def test_it_reads_the_message_as_json_with_a_text_for_people(tmp_path, monkeypat
     assert "secret" not in (tmp_path / "environment").read_text()
 
 
+def test_its_text_has_no_line_that_a_learner_wrote(tmp_path):
+    settings = NotifySettings(command=program(tmp_path, COPIES))
+    reason = "not on the list: \x1b[2Ja\nquery 1 waits for nothing"
+    outcomes_of(settings, notice(1, reasons=(reason,)), until="sent")
+    (found,) = told(tmp_path)
+    assert len(found["text"].splitlines()) == 6
+    assert "\x1b" not in found["text"]
+
+
 def test_many_at_once_are_few_messages(tmp_path):
     settings = NotifySettings(command=program(tmp_path, f"time.sleep(0.3)\n{COPIES}"), pause_s=0)
     found: list[str] = []
@@ -117,8 +128,6 @@ def test_one_that_hangs_is_ended_with_what_it_started(tmp_path, body):
 
 
 def _processes():
-    from pathlib import Path
-
     return [path for path in Path("/proc").iterdir() if path.name.isdigit()]
 
 
@@ -134,6 +143,18 @@ def test_one_that_writes_without_end_is_ended_and_nothing_is_kept(tmp_path):
     settings = NotifySettings(command=program(tmp_path, 'while True:\n    print("x" * 65536)'), timeout_s=1)
     with pytest.raises(NotificationError, match="longer"):
         run_command(settings, b"{}")
+
+
+def test_one_that_leaves_its_session_and_reads_nothing_keeps_nothing_of_the_node(tmp_path):
+    body = "if os.fork() == 0:\n    os.setsid()\n    time.sleep(5)"
+    settings = NotifySettings(command=program(tmp_path, body))
+
+    def held() -> tuple[int, int]:
+        return threading.active_count(), len([*Path("/proc/self/fd").iterdir()])
+
+    before = held()
+    run_command(settings, bytes(1 << 20))
+    assert held() == before
 
 
 def test_one_that_is_not_there_is_a_sentence(tmp_path):

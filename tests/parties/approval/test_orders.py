@@ -149,7 +149,7 @@ def test_a_delegate_decides_in_place_of_who_named_them(asking):
     assert (counted, "not among the users" in words) == (False, True)
 
 
-RULES = ApprovalRules(everything=True, users=("root", "daemon"))
+RULES = ApprovalRules(everything=True, users=("root", "daemon", "sign-on:ann@example.org"))
 
 
 @pytest.mark.parametrize(
@@ -158,6 +158,8 @@ RULES = ApprovalRules(everything=True, users=("root", "daemon"))
         ("nobody", "bin", DAY_S, "only they name a delegate"),
         ("root", "daemon", DAY_S, "no one decides for two"),
         ("root", "no-such-user", DAY_S, "no user of this machine"),
+        ("root", "sign-on:bob@example.org", DAY_S, "may be one person"),
+        ("sign-on:ann@example.org", "bin", DAY_S, "may be one person"),
         ("root", "bin", -1, "until a moment in the future"),
         ("root", "bin", 93 * DAY_S, "within 92 days"),
     ],
@@ -184,6 +186,14 @@ def test_a_delegation_holds_for_its_time(ada):
     assert delegates.seated(Person("sys"), without, now + 1).acts_for == ""
 
 
+def test_a_delegation_ends_whatever_letters_a_name_has(ada):
+    policy = ada.lifecycle.policy.model_copy(update={"approval": ApprovalRules(users=("Große Äsche",))})
+    delegates, now = Delegates(ada.history.database), 1e9
+    delegates.name(Person("Große Äsche"), "bin", now + 10, "", policy, now)
+    assert delegates.end(Person("Große Äsche"), now + 1) == 1
+    assert delegates.seated(Person("bin"), policy, now + 2).acts_for == ""
+
+
 # The commands of the node's user.
 
 
@@ -196,7 +206,7 @@ def test_the_commands_give_list_and_revoke(beside):
     digits = envelope.payload_hash.hex()
     beside.history.database.flush()
     shown = rado("party", "explain", digits, *at(beside))["data"]
-    assert shown["asked"]["training"].startswith("training of newton with rounds=3: at most epsilon 30")
+    assert shown["asked"]["training"].startswith('training of newton with "rounds=3": at most epsilon 30')
     given = rado("party", "approve", digits[:12], *at(beside), "--for", "training", "--epsilon", "20")["data"]
     assert (given["in_force"], given["terms"]["epsilon"]) == (True, "20")
     (listed,) = rado("party", "approvals", *at(beside))["data"]["approvals"]
@@ -281,8 +291,75 @@ def test_an_order_says_what_it_needs(beside):
         proposed(Order(Do.APPROVE, Covers.STUDY, "0"), envelope, time.time())
     with pytest.raises(ConfigurationError, match="no number"):
         Order(Do.APPROVE, epsilon="1/0")
+    with pytest.raises(ConfigurationError, match="no number"):
+        Order(Do.APPROVE, epsilon="1e999")
+    for until in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(ConfigurationError, match="is no time"):
+            Order(Do.APPROVE, until_unix_s=until)
+    for user in ("a\0", "a" * 257):
+        with pytest.raises(ConfigurationError, match="printable characters"):
+            Order(Do.DELEGATE, user=user)
     with pytest.raises(ConfigurationError, match="at most 1000 questions"):
         Order(Do.APPROVE, questions=("y == 1",) * (MOST_QUESTIONS + 1))
     with pytest.raises(ConfigurationError, match="at most 100000 queries"):
         Order(Do.APPROVE, queries=-1)
     assert proposed(Order(Do.APPROVE, Covers.STUDY, "1/3"), envelope, time.time()).epsilon == str(Fraction(1, 3))
+
+
+@as_root
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"epsilon": "1e999999999"},
+        {"until_unix_s": float("nan")},
+        {"until_unix_s": 10**400},
+        {"queries": float("inf")},
+    ],
+)
+def test_numbers_of_other_users_that_have_no_room_stop_nothing(asking, content):
+    """Of any user who may write in the directory: the node would be busy with them, or stop at each poll."""
+    envelope = asked(asking, round_of(asking.world))
+    take(asking)
+
+    def left() -> float:
+        written = Order(Do.APPROVE, Covers.TRAINING).to_dict() | content
+        return asking.decision_files.leave(envelope.payload_hash, approves=True, name="", reason="", order=written)
+
+    since = act_as(54_077, left)
+    take(asking)
+    counted, _words = act_as(54_077, lambda: asking.decision_files.outcome(envelope.payload_hash, since))
+    assert (counted, standing(asking).all(asking.lifecycle.policy)) == (False, [])
+
+
+@as_root
+@pytest.mark.parametrize("name", [f"decision-{'ab' * 117}-54077.json", f"decision-{'ab' * 32}-{'9' * 175}.json"])
+def test_a_name_that_no_command_gives_stops_no_other_decision(asking, name):
+    envelope = asked(asking, round_of(asking.world))
+    take(asking)
+    act_as(54_077, lambda: (asking.decision_files.directory / name).write_text("{}"))
+    counted, words = order(asking, FIRST, envelope.payload_hash, TRAINING)
+    assert (counted, "1 of 2 approvals" in words) == (True, True)
+
+
+@as_root
+def test_a_delegate_without_a_name_does_not_count(asking):
+    until = time.time() + DAY_S
+    counted, words = order(asking, FIRST, NO_SUBJECT, Order(Do.DELEGATE, user="sys", until_unix_s=until))
+    assert counted, words
+
+    def left() -> float:
+        written = Order(Do.DELEGATE, until_unix_s=until).to_dict() | {"user": "a\0b"}
+        return asking.decision_files.leave(NO_SUBJECT, approves=True, name="", reason="", order=written)
+
+    since = act_as(FIRST, left)
+    take(asking)
+    counted, words = act_as(FIRST, lambda: asking.decision_files.outcome(NO_SUBJECT, since))
+    assert (counted, "printable" in words) == (False, True)
+
+
+@as_root
+def test_a_reason_that_cannot_be_kept_does_not_count(asking):
+    envelope = asked(asking, round_of(asking.world))
+    take(asking)
+    counted, words = order(asking, FIRST, envelope.payload_hash, TRAINING, "\ud800")
+    assert (counted, "does not count" in words) == (False, True)

@@ -2,6 +2,7 @@
 
 import os
 import time
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -10,16 +11,18 @@ from dpcore.accounting.filters import Loss
 from dpcore.errors import ConfigurationError
 from parties.approval.decisions import Decision, DecisionError, Delegates, Person
 from parties.approval.giving import NO_SUBJECT, Do, Order, carry_out, do, terms_at
-from parties.approval.standing import terms_of_questions, terms_of_training
+from parties.approval.standing import LONGEST_S, terms_of_questions, terms_of_study, terms_of_training, why_outside
 from parties.config import PartyConfig
 from parties.ledger.approvals import Act, ActKind, ApprovalState, NotCoveredError, Use
 from parties.ledger.charges import RECORD, Charge
+from radofed.console.approvals import offers
 from tests.parties.answering.test_standing_approvals import OFFICER, asked, in_study, round_of, standing
 from tests.parties.approval.test_files import FIRST, as_root, shared
 from tests.parties.approval.test_orders import asking, beside
 from tests.parties.report.report_world import statistic
 from tests.wire.every_query import every_query
 from wire.errors import Code, WireError
+from wire.query import Feature, OpenedQuery
 
 pytestmark = pytest.mark.usefixtures("small_comb")
 __all__ = ["asking", "beside", "shared"]
@@ -168,3 +171,28 @@ def test_what_others_put_in_the_directory_is_not_the_nodes(asking):
     decision.write_text(decision.read_text().replace('{"do": "approve"}', '"approve"'))
     (left,) = files.left()
     assert "its order is none" in left.cause
+
+
+def test_what_is_weighted_depends_on_the_weight_too(beside):
+    """People who approved a study at a query about rows alike did not see the column of the weight."""
+    every, study = every_query(beside.world), in_study(beside.world).study
+
+    def opened(name: str) -> OpenedQuery:
+        query = every[name]
+        features = tuple(sorted({*query.features, Feature.STUDY.value}))
+        return beside.world.open(beside.world.ask(replace(query, study=study, features=features)))
+
+    alike, weighed = opened("gradient"), opened("gradient by weight")
+    terms = terms_of_study(alike.envelope, time.time(), epsilon=Fraction(100))
+    assert why_outside(terms, alike) == ""
+    assert why_outside(terms, weighed) == "it may depend on counts"
+    with_weight = terms_of_study(weighed.envelope, time.time(), epsilon=Fraction(100))
+    assert why_outside(with_weight, alike) == ""
+
+
+def test_a_training_that_ends_late_or_has_ended_can_still_be_looked_at(beside):
+    """An approval is for a year at most, and what the learner announced does not close the console's page."""
+    envelope, now = asked(beside, round_of(beside.world, announced={"ends_unix_s": 1 << 40})), time.time()
+    assert terms_of_training(envelope, now).until_unix_s == int(now + LONGEST_S)
+    assert [each.covers for each in offers(envelope, now)] == ["training"]
+    assert offers(envelope, float(1 << 40)) == []

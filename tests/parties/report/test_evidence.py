@@ -5,6 +5,7 @@ import json
 import shutil
 import sqlite3
 import stat
+import time
 
 import pytest
 
@@ -16,6 +17,7 @@ from tests.parties.report.report_world import HTML, ada_at, answer, statistic, w
 from tests.wire.every_query import STUDY
 from wire.envelopes import Envelope, MessageType, key_id
 from wire.query import Feature
+from wire.status import PartyState
 
 pytestmark = pytest.mark.usefixtures("small_comb")
 
@@ -211,6 +213,34 @@ def test_over_a_damaged_history_it_says_what_is_damaged_and_writes_nothing(filin
     assert sorted(path.name for path in filing.root.iterdir()) == ["ada", "before"]
     # The page alone still reports what there is.
     assert run(["party", "report", "--config", str(filing.directory / "party.toml"), "--from", "2020-01-01"]) == 0
+
+
+def test_an_answer_that_waited_without_an_approval_that_is_kept_is_left_to_a_person(world, tmp_path):
+    """Its record does not claim that people allowed it."""
+    filing = Filing(world, tmp_path, approval={"everything": True})
+    envelope = world.ask(statistic(world))
+    filing.ada.go(envelope)
+    decision = Decision(Person("officer"), True, "as agreed", time.time())
+    decisions, policy = Decisions(filing.ada.history.database), filing.ada.lifecycle.policy
+    decisions.decide(envelope.payload_hash, "lea", policy, decision, still_waits=True)
+    assert filing.ada.lifecycle.gate.has_news()
+    filing.ada.go(envelope, state=PartyState.PENDING)
+    filing.ada.upload(envelope, world.cohort(filing.ada.hub.answers[0]))
+    filing.ada.history.database.flush()
+
+    def found() -> tuple[str, str]:
+        assert filing.file() == 0
+        (record,) = Received(filing.crate, tmp_path / f"received-{len(list(tmp_path.iterdir()))}").records()
+        (check,) = (each for each in record["checks"] if each["what"].startswith("the policy allowed"))
+        return check["result"], check["how"]
+
+    assert found() == ("passed", "by the node: accepted, approved by officer")
+    filing.crate.unlink()
+    filing.change("DELETE FROM decisions")
+    result, how = found()
+    assert result == "a person has to decide"
+    assert "no approval of it is kept" in how
+    filing.close()
 
 
 def test_a_page_of_the_history_that_is_damaged_is_found(filing, capsys):

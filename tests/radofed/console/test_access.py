@@ -151,6 +151,15 @@ def test_without_the_session_nothing_is_shown_and_nothing_done(served, cookie):
     assert caller.ask("start")[0] == 200
 
 
+def test_cookies_of_other_ports_of_this_host_shut_nobody_out(served):
+    """Another user may set any that browsers send along: one that is odd, or of the same name for a shorter path."""
+    _, access, caller = served
+    known = Caller(access.link)
+    for cookie in (f"a,b=1; {caller.cookie}", f"{caller.cookie}; rado-console=x", f'x="; {caller.cookie}; =; {{}}'):
+        known.cookie = cookie
+        assert known.ask("start")[0] == 200, cookie
+
+
 @pytest.mark.parametrize("path", ["/", "/start", "/static/style.css", "/x/start", "//", "/enter"])
 def test_without_the_secret_path_a_session_is_of_no_use(caller, path):
     assert caller.ask(path)[0] == 404

@@ -23,7 +23,7 @@ def test_a_training_is_approved_and_revoked(desk, browser):
     query_id = asked(desk, round_of(desk.world))
     with desk.serving() as access, visiting(browser, access) as page:
         open_page(page, access, "pending")
-        assert "One query of a training of newton with rounds=3" in page.inner_text("main")
+        assert 'One query of a training of newton with "rounds=3"' in page.inner_text("main")
         check_page(page)
         open_page(page, access, f"queries/{query_id}")
         check_page(page)
