@@ -198,9 +198,8 @@ class PartyWatch:
         yield from traffic_samples(counts)
         yield from (Sample(ATTEMPTS, counts.get(what.value), {"step": what.name.lower()}) for what in What)
         yield Sample(ATTEMPTS_LOST, counts.get(LOST))
-        if self._config.notify is not None:
-            outcomes = {name: counts.get(f"notifications {name}") for name in ("sent", "failed", "given_up")}
-            yield from (Sample(NOTIFICATIONS, count, {"outcome": name}) for name, count in outcomes.items())
+        outcomes = {name: counts.get(f"notifications {name}") for name in ("sent", "failed", "given_up")}
+        yield from (Sample(NOTIFICATIONS, count, {"outcome": name}) for name, count in outcomes.items())
         yield Sample(CONTACT_AGE, max(0.0, self._clock() - (self._contact_unix_s() or self._begun_unix_s)))
         if self.loaded is not None and not self._is_stopping():
             yield from self._room(self.loaded).samples()

@@ -149,6 +149,8 @@ FIELDS: Mapping[str, Mapping[str, str]] = {
         "answering_ended_early"
     },
     "Member": {"roster": "role name signing_key certificate_san rows_at_least tls_key_hash"},
-    "Roster": {"roster": "federation version issued_at_unix_s members not_after_unix_s"},
+    "Roster": {
+        "roster": "federation version issued_at_unix_s members not_after_unix_s coordinator_address former_addresses"
+    },
     "Features": {"features": "federation party features version signed_at_unix_s schemas columns"},
 }

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +10,7 @@ import typer
 
 from dpcore.errors import ConfigurationError
 from radobase.printing import in_lines
+from radobase.reading import FileKind, read_toml, with_remedy
 from radobase.writing import write_durably
 from radofed.cli.output import Output, Result
 
@@ -56,7 +56,7 @@ def policy(
     else:
         file = PartyConfig.load(config).policy
         Policy.load(file)
-        before = tomllib.loads(file.read_text(encoding="utf-8"))
+        before = read_toml(file, FileKind(with_remedy("give the party's policy")))
     text, gone = policy_text(found, before), settings_gone(found, before)
     table = [
         {"function": each.words, "commands": each.commands, "level": level} for each, level in levels(found.policy)
@@ -82,7 +82,7 @@ def policy_text(found: "NamedPolicy", kept: Mapping[str, Any]) -> str:
     settings |= {key: kept[key] for key in ("data", "history") if key in kept}
     summary = "".join(f"# {line}\n" for line in _wrapped(found.summary))
     head = f"# {found.title}: docs/policies/{found.name}.md. Written by rado party policy {found.name}.\n#\n{summary}"
-    return f"{head}\n" + "\n".join(_toml(settings)) + "\n"
+    return f"{head}\n" + "".join(f"{line}\n" for line in _toml(settings))
 
 
 def settings_gone(found: "NamedPolicy", before: Mapping[str, Any]) -> list[str]:

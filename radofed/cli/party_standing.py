@@ -9,6 +9,7 @@ import typer
 
 from dpcore.errors import ConfigurationError
 from radobase.printing import in_lines, local_time, moment
+from radobase.reading import FileKind, read_text, with_remedy
 from radofed.cli.framework import ConfigOption
 from radofed.cli.output import Output, Result
 
@@ -53,10 +54,7 @@ def order_to_approve(
         raise ConfigurationError(f"--for {covers!r}: an approval is for {' or '.join(known)}")
     lines: tuple[str, ...] = ()
     if questions is not None:
-        try:
-            text = questions.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"{questions}: cannot be read ({error})") from error
+        text = read_text(questions, FileKind(with_remedy("give a file with a question on each line")))
         stripped = (line.partition("#")[0].strip() for line in text.splitlines())
         lines = tuple(line for line in stripped if line)
     end = None if until is None else moment(until, 0.0)

@@ -79,7 +79,7 @@ TLS = '[tls]\nca = "ca.pem"\ncertificate = "c.pem"\nkey = "k.pem"\n'
         ("", "name the table either by data, a file, or by source"),
         ('data = "d.csv"\nsource = "sqlite:d.db"\nquery = "SELECT 1"', "name the table either by data"),
         ('source = "sqlite:d.db"', "source needs a query"),
-        ('data = "d.csv"\nquery = "SELECT 1"', "query and password_file are for a database"),
+        ('data = "d.csv"\nquery = "SELECT 1"', "query, key_column and password_file are for a database"),
         ('source = "sqlite:d.db"\nquery = "SELECT 1"\npassword_file = "p"', "sqlite has no passwords"),
         ('data = "postgresql://host/db"', "name it as source, with a query"),
         ('source = "sqlite:"\nquery = "SELECT 1"', 'use "sqlite:path"'),

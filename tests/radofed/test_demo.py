@@ -87,14 +87,19 @@ def own_table(path, rows=400):
     return path
 
 
-def demo_in(root, *arguments):
+PROGRAM = ("-m", "radofed")
+# As on a system whose processes are not forked: each imports what it needs, and nothing else.
+APART = "import radofed.demo.child as child; child._FORKS = False; from radofed.cli.entry_point import main; main()"
+
+
+def demo_in(root, *arguments, program=PROGRAM):
     """(directory, printed object, what was said) of a demo that is kept, with the modules that its processes loaded."""
     (root / "recorder").mkdir()
     (root / "recorder" / "sitecustomize.py").write_text(RECORDER)
     (root / "modules").mkdir()
     paths = os.pathsep.join(filter(None, [str(root / "recorder"), os.environ.get("PYTHONPATH")]))
     result = subprocess.run(
-        [sys.executable, "-m", "radofed", "demo", "--format", "json", "--keep", str(root / "kept"), *arguments],
+        [sys.executable, *program, "demo", "--format", "json", "--keep", str(root / "kept"), *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -109,6 +114,12 @@ def demo_in(root, *arguments):
 def shown(tmp_path_factory):
     """The demo with a quarter of the rados."""
     return demo_in(tmp_path_factory.mktemp("demo"), "--rados", str(RADOS))
+
+
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory):
+    """The directory of a demo whose processes are not forked from one another."""
+    return demo_in(tmp_path_factory.mktemp("apart"), "--rados", str(RADOS), program=("-c", APART))[0]
 
 
 @pytest.mark.more
@@ -282,9 +293,9 @@ def test_no_process_is_left(shown):
         ("learner-train", 3, ("learner.training", "sklearn"), ("parties", "coordinator", "ray")),
     ],
 )
-def test_what_each_role_had_loaded_when_its_work_was_done(shown, command, count, has, forbidden):
-    records = list((shown[0] / "modules").glob(f"{command}.*"))
-    assert len(records) == count, sorted(record.name for record in (shown[0] / "modules").iterdir())
+def test_what_each_role_had_loaded_when_its_work_was_done(apart, command, count, has, forbidden):
+    records = list((apart / "modules").glob(f"{command}.*"))
+    assert len(records) == count, sorted(record.name for record in (apart / "modules").iterdir())
     for record in records:
         modules = set(record.read_text().splitlines())
         assert set(has) <= modules

@@ -473,7 +473,7 @@ def test_a_model_is_measured_after_a_confirmation(federation, learner):
     # Every field and button is reached by the keyboard alone.
     page.focus("#model")
     reached = tabs(page)
-    assert reached[:4] == ["purpose", "epsilon", "delta", "bins"]
+    assert reached[:5] == ["purpose", "study", "epsilon", "delta", "bins"]
     assert "Go on to ask the parties" in reached
     press(page, "Go on to ask the parties")
     assert "give the --epsilon" in page.inner_text("[role=alert]")
