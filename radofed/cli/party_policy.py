@@ -56,7 +56,7 @@ def policy(
     else:
         file = PartyConfig.load(config).policy
         Policy.load(file)
-        before = read_toml(file, FileKind(with_remedy("give the party's policy")))
+        before = read_toml(file, FileKind(with_remedy("give the party's policy"), limit_bytes=1 << 20))
     text, gone = policy_text(found, before), settings_gone(found, before)
     table = [
         {"function": each.words, "commands": each.commands, "level": level} for each, level in levels(found.policy)

@@ -54,7 +54,9 @@ def order_to_approve(
         raise ConfigurationError(f"--for {covers!r}: an approval is for {' or '.join(known)}")
     lines: tuple[str, ...] = ()
     if questions is not None:
-        text = read_text(questions, FileKind(with_remedy("give a file with a question on each line")))
+        text = read_text(
+            questions, FileKind(with_remedy("give a file with a question on each line"), limit_bytes=1 << 20)
+        )
         stripped = (line.partition("#")[0].strip() for line in text.splitlines())
         lines = tuple(line for line in stripped if line)
     end = None if until is None else moment(until, 0.0)
