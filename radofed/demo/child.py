@@ -11,6 +11,7 @@ import os
 import runpy
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -20,7 +21,8 @@ from typing import Any
 
 LOOK_EVERY_S = 0.5
 _IMPORTED = ("coordinator.server", "parties.node", "learner.session", "learner.training", "radofed.cli")
-_FORKS = sys.platform == "linux"
+# The fork server listens at a socket in the directory for temporary files, whose path has at most 107 bytes.
+_FORKS = sys.platform == "linux" and len(os.fsencode(tempfile.gettempdir())) <= 64
 
 
 class ChildProcess:

@@ -46,7 +46,9 @@ FOUND = {
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("name", BREAKS)
+@pytest.mark.parametrize(
+    "name", [name if name == "that_checks_no_tag" else pytest.param(name, marks=pytest.mark.slow) for name in BREAKS]
+)
 def test_what_is_broken_is_found_in_its_section(joining, name):
     data = rado(*joining.words(*program(joining, name)), code=1)["data"]
     section, words = FOUND[name]

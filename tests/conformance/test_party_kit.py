@@ -54,8 +54,14 @@ FOUND = {
 }
 
 
+# Each takes more than a minute: three run in the second tier, the others in `make test-all`.
+QUICKLY = ("without_masks", "that_charges_nothing", "that_believes_every_coordinator")
+
+
 @pytest.mark.more
-@pytest.mark.parametrize("name", BREAKS)
+@pytest.mark.parametrize(
+    "name", [name if name in QUICKLY else pytest.param(name, marks=pytest.mark.slow) for name in BREAKS]
+)
 def test_what_is_broken_is_found_in_its_section(joining, name):
     with joining.node(run_broken, name):
         data = rado(*joining.words(*QUICK), code=1)["data"]

@@ -212,7 +212,7 @@ def test_the_privacy_statement_is_the_exact_one(shown):
 def test_as_make_demo_runs_it_the_model_is_better_than_what_one_party_has(tmp_path):
     """Mean-variance: 0.086 on average over signatures, 0.109 the worst of 150 draws; pooled 0.072, best party 0.128."""
     data = demo_in(tmp_path)[1]["data"]
-    assert data["rados"] == {"n": 1000, "d": 65, "unit": "2^-16"}
+    assert data["rados"] == {"n": 1000, "d": 65, "unit": "2^-15"}
     assert data["test_error"]["mean_variance"] < data["test_error"]["best_single_party"]
     assert 8.5 < data["privacy"]["epsilon"] < 9.2
     assert 32 < data["privacy"]["epsilon_if_others_collude"] < 34
