@@ -83,7 +83,9 @@ def set_to(message, name: str, wanted: bool) -> None:
     if name == "mask_neighbours":
         message.mask_neighbours = 24 if wanted else 0
     elif name == "may_vanish":
-        message.may_vanish, message.max_parties = int(wanted), 4
+        message.may_vanish = int(wanted)
+        if wanted:
+            message.max_parties = 4
     elif name == "class_weights":
         message.class_weights[:] = [2, 5] if wanted else []
     elif isinstance(getattr(message, name), bool):
