@@ -24,6 +24,7 @@ from wire.query_summary import signed_lines, signed_parts
 
 #: Fields that cannot change alone in a valid query, and why that hides nothing.
 NOT_ALONE = {
+    "rado.v1.Training.schema_digest": "it is the digest of the query's schema",
     "rado.v1.Query.schema_digest": "a function of the schema; shown, too",
     "rado.v1.DpFeatDesign.split": "has one valid value",
     "rado.v1.DpFeatDesign.rounded_features": "follow from the protected features and the schema; shown, too",
