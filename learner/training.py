@@ -191,7 +191,9 @@ def warning_of(estimator: Any, answers: "Sequence[Answer] | Sample") -> str | No
     found = [warning] if (warning := getattr(estimator, "warning_", None)) else []
     moments = _first_moments(answers)
     if moments is not None:
-        hidden = None if _shows_a_weight(estimator) else _hidden_variance(*moments)
+        hidden = _hidden_variance(*moments)
+        if hidden is not None and _shows_a_weight(estimator):
+            hidden = None
         found += filter(None, [_hidden_classes(*moments), hidden])
     return "; ".join(found) or None
 
@@ -224,7 +226,7 @@ def _hidden_classes(schema: Schema, moments: Any) -> str | None:
 
 
 def _shows_a_weight(estimator: Any) -> bool:
-    """Whether a weight is far from 0: gradients may tell more of a label than the first moments do."""
+    """Whether a weight of one score is far from 0: gradients may tell more of a label than the first moments do."""
     covariance = getattr(estimator, "covariance_", None)
     if covariance is None:
         return False
