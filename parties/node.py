@@ -588,11 +588,11 @@ class PartyNode:
         if unverified:
             self._shown.unverified.add("CHALLENGE", unverified)
         self._take_decisions()
-        is_same = self._was_held == (is_held := bool(self._row_faults()))
+        is_same = self._was_held == (is_held := bool(self._row_faults())) and not self._jobs.have_stopped()
         if self._may_answer and self._answered and is_same and not self._lifecycle.gate.has_news():
             return self._shown.take(batch) or unverified > 0
-        # Once it may answer, once it must not, once its rows are held or no longer are, and once a person has decided,
-        # it looks at all open queries again.
+        # Once it may answer, once it must not (a query that stopped says so, too: that may be over already), once its
+        # rows are held or no longer are, and once a person has decided, it looks at all open queries again.
         before, self._answered, self._was_held = self._answered, self._may_answer, is_held
         if self._answered or before:
             self._shown.restart()

@@ -68,6 +68,7 @@ class Jobs:
         self._lock = threading.Lock()
         self._jobs: dict[bytes, _Job] = {}
         self._held_bytes = 0
+        self._has_stopped = threading.Event()
         self._advancing = ThreadPoolExecutor(ADVANCING_THREADS, thread_name_prefix="advance")
         self._computing = ThreadPoolExecutor(1, thread_name_prefix="compute")
 
@@ -86,6 +87,15 @@ class Jobs:
             job.work, job.held_bytes, job.is_new = work, work.held_bytes, True
             self._go_on(job)
             return True
+
+    def have_stopped(self) -> bool:
+        """Whether a query stopped since the last call, as this party might not answer: it has to be offered again.
+
+        The reason may be over already: a newer roster without a witness of the ledger, and at once another witness.
+        """
+        has_stopped = self._has_stopped.is_set()
+        self._has_stopped.clear()
+        return has_stopped
 
     def drain(self) -> None:
         """Wait until all threads have stopped. Call it after `stop` is set."""
@@ -139,6 +149,7 @@ class Jobs:
                         job.computing = True
                         self._computing.submit(self._compute, job, work)
         except StoppedError:
+            self._has_stopped.set()
             return True
         except RadofedError as error:
             if may_pass(error):

@@ -106,6 +106,27 @@ def test_a_node_that_stops_answering_looks_again_at_what_it_was_shown(federation
         node._opened.close()
 
 
+def test_a_node_that_might_not_answer_for_a_moment_looks_again_at_what_stopped(federation, monkeypatch):
+    """A newer roster is without the only witness, and the next look finds another one before work is taken."""
+    node = PartyNode(config(federation))
+    try:
+        monkeypatch.setattr(PartyNode, "_may_answer", False)
+        node._jobs.offer(some_work())
+        wait_until(lambda: not node._jobs._jobs)
+        monkeypatch.setattr(PartyNode, "_may_answer", True)
+        node._answered, node._shown.cursor, node._shown.is_sweeping = True, 5, False
+        # What is not listed any more is over: a sweep that has not begun must not end by the batch of another cursor.
+        monkeypatch.setattr(node._lifecycle, "end_queries", lambda absent: pytest.fail("the sweep ended"))
+        node._take(WorkBatch((), 6))
+        assert (node._answered, node._shown.cursor, node._shown.is_sweeping) == (True, 0, True)
+        monkeypatch.undo()
+        monkeypatch.setattr(PartyNode, "_may_answer", True)
+        node._take(WorkBatch((), 6))
+        assert (node._shown.cursor, node._shown.is_sweeping) == (6, False)
+    finally:
+        node._opened.close()
+
+
 def test_two_nodes_cannot_use_one_state_directory(federation):
     first = PartyNode(config(federation))
     with pytest.raises(ConfigurationError, match="another party node"):
