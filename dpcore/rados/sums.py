@@ -40,7 +40,7 @@ from dpcore.rados.signatures import (
     check_drawable,
     signatures_of,
 )
-from dpcore.randomness.noise import discrete_gaussian
+from dpcore.randomness.noise import add_discrete_gaussian
 from dpcore.randomness.sources import KeyedRandom
 from dpcore.records.computation import RUN_BLOCKS, Computation, PartySecret, SumOverRows, on_threads, sum_on_threads
 from dpcore.records.records import BLOCK_ROWS, Records, edges, not_coded, sensitive_positive
@@ -254,10 +254,19 @@ class NoisedTable:
         """32 bytes that identify the epoch and reveal nothing about the key."""
         return hashlib.sha256(_TABLE + b"epoch\0" + self.key).digest()
 
-    def noise(self, first_row: int, shape: tuple[int, int]) -> NDArray[np.int64]:
-        """The noise of the rows from `first_row` on: int64 (rows, d). Blocks begin at multiples of BLOCK_ROWS."""
+    def add_noise(self, block: NDArray[np.int64], first_row: int) -> None:
+        """Add the noise of the rows from `first_row` on to int64 (rows, d), C-contiguous, in place.
+
+        Blocks begin at multiples of BLOCK_ROWS.
+        """
         key = hmac.digest(self.key, first_row.to_bytes(8, "big"), "sha256")
-        return discrete_gaussian(self.sigma, shape[0] * shape[1], KeyedRandom(key)).reshape(shape)
+        add_discrete_gaussian(block.reshape(-1), self.sigma, KeyedRandom(key))
+
+    def noise(self, first_row: int, shape: tuple[int, int]) -> NDArray[np.int64]:
+        """The noise that `add_noise` adds: int64, of this shape."""
+        noise = np.zeros(shape, dtype=np.int64)
+        self.add_noise(noise, first_row)
+        return noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -340,7 +349,7 @@ class RadoPart:
             if clip is not None:
                 clip_in_place(clip, block, self.fraction_bits)
             if self.table is not None:
-                np.add(block, self.table.noise(first_row + first, block.shape), out=block)
+                self.table.add_noise(block, first_row + first)
             add_rado_sums(total, block, self.signatures.block(first_row + first))
 
 
