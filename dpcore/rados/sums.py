@@ -25,11 +25,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, ShapeError
-from dpcore.numbers.fixed_point import ONE, check_room, largest
+from dpcore.numbers.fixed_point import check_room, largest
 from dpcore.rados.designs.base import RadoDesign
 from dpcore.rados.signatures import (
     CodedRows,
@@ -165,68 +165,92 @@ def rounded(records: Records, coordinates: Sequence[int], secret: PartySecret) -
 
     The place distinguishes records of the same content. Exact: 31 bits of the code are compared with the value.
     """
-    features = records.features.copy()
-    for coordinate in coordinates:
-        key = secret.key(_ROUNDING, coordinate.to_bytes(8, "big"))
-        # From 0 to 2 ONE, which is 2^31: an int32 does not hold it.
-        limits = records.features[:, coordinate].view(np.uint32) + np.uint32(ONE)
-        signs = np.where(_codes(records, key) < limits, np.int32(ONE), np.int32(-ONE))
-        features[:, coordinate] = signs * records.usable
-    return Records(features, records.labels, records.usable)
+    from dpcore.rados.compiled import round_to_signs  # noqa: PLC0415  (numba takes half a second to import)
+
+    codes = [_codes(records, secret.key(_ROUNDING, coordinate.to_bytes(8, "big"))) for coordinate in coordinates]
+    features = np.empty(records.features.shape, dtype=np.int32)
+
+    def round_run(rows: slice) -> None:
+        features[rows] = records.features[rows]
+        usable = np.ascontiguousarray(records.usable[rows])
+        for coordinate, code in zip(coordinates, codes, strict=True):
+            round_to_signs(features[rows], coordinate, usable, code[rows])
+
+    list(on_threads(round_run, _slices(records.rows, BLOCK_ROWS * RUN_BLOCKS)))
+    return records.holding(features)
+
+
+def _slices(rows: int, at_once: int) -> list[slice]:
+    return [slice(first, min(first + at_once, rows)) for first in range(0, rows, at_once)]
 
 
 def _codes(records: Records, key: bytes) -> NDArray[np.uint32]:
     """A uniform integer in [0, 2^31) for each record: uint32 (m,)."""
-    codes = np.empty((records.rows, _BLOCK_WIDTH), dtype="<u4")
-    run_rows = BLOCK_ROWS * RUN_BLOCKS
+    contents, codes = np.empty((2, records.rows), dtype=np.uint64), np.empty(records.rows, dtype=np.uint32)
 
-    def digest(start: int) -> None:
-        cipher = _cipher(key)
-        for first in range(start, min(start + run_rows, records.rows), BLOCK_ROWS):
-            codes[first : first + BLOCK_ROWS] = _digests(records.between(first, first + BLOCK_ROWS), cipher)
+    def digest(run: slice) -> None:
+        cipher = _Cipher(key)
+        for first in range(run.start, run.stop, BLOCK_ROWS):
+            rows = slice(first, min(first + BLOCK_ROWS, run.stop))
+            digests = cipher.digests(records.between(rows.start, rows.stop))
+            contents[:, rows] = digests.view("<u8").T
+            # Of the first record with its content, whose number is 0.
+            codes[rows] = cipher.encrypted(digests)[:, 0] >> 1
 
-    list(on_threads(digest, range(0, records.rows, run_rows)))
-    contents = codes.view("<u8")
-    contents[:, 0] ^= _occurrences(contents)
-    return (_encrypted(_cipher(key), codes)[:, 0] >> 1).astype(np.uint32, copy=False)
+    def number(run: slice) -> None:
+        cipher = _Cipher(key)
+        for rows in np.array_split(repeated[run], -(-len(repeated[run]) // BLOCK_ROWS)):
+            numbered = np.stack([contents[0, rows] ^ earlier[rows], contents[1, rows]], axis=1)
+            codes[rows] = cipher.encrypted(numbered.astype("<u8", copy=False).view("<u4"))[:, 0] >> 1
 
-
-def _digests(records: Records, cipher: CipherContext) -> NDArray[np.uint32]:
-    """Each record's content in CBC mode, all but the block with its number: uint32 (m, 4)."""
-    state = np.zeros((records.rows, _BLOCK_WIDTH), dtype="<u4")
-    for first in range(0, records.d + 1, _BLOCK_WIDTH):
-        width = min(_BLOCK_WIDTH, records.d - first)
-        block: NDArray[np.uint32] = np.zeros_like(state)
-        block[:, :width] = records.features[:, first : first + width].view(np.uint32)
-        if width < _BLOCK_WIDTH:
-            block[:, width] = records.labels.astype(np.int32).view(np.uint32)
-        state = _encrypted(cipher, state ^ block)
-    return state
+    list(on_threads(digest, _slices(records.rows, BLOCK_ROWS * RUN_BLOCKS)))
+    earlier = _occurrences(contents)
+    repeated = np.flatnonzero(earlier)
+    list(on_threads(number, _slices(len(repeated), BLOCK_ROWS * RUN_BLOCKS)))
+    return codes
 
 
-def _cipher(key: bytes) -> CipherContext:
-    """The steps of CBC mode, many rows at once."""
-    return Cipher(algorithms.AES256(key), modes.ECB()).encryptor()  # noqa: S305
+class _Cipher:
+    """AES-256 in CBC mode of up to BLOCK_ROWS records at once, for one thread."""
 
+    def __init__(self, key: bytes) -> None:
+        self._cipher = Cipher(algorithms.AES256(key), modes.ECB()).encryptor()  # noqa: S305  (steps of CBC mode)
+        self._mixed = np.empty((BLOCK_ROWS, _BLOCK_WIDTH), dtype=np.uint32)
+        # The library wants room for a block that is not whole, too.
+        self._encrypted = np.empty(self._mixed.nbytes + 15, dtype=np.uint8)
 
-def _encrypted(cipher: CipherContext, blocks: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Each row, of 16 bytes, encrypted."""
-    return np.frombuffer(cipher.update(blocks.data.cast("B")), dtype="<u4").reshape(blocks.shape)
+    def digests(self, records: Records) -> NDArray[np.uint32]:
+        """Each record's content in CBC mode, all but the block with its number: uint32 (m, 4), until the next call."""
+        from dpcore.rados.compiled import mix  # noqa: PLC0415  (numba takes half a second to import)
+
+        features = np.require(records.features, requirements=("C", "A"))
+        labels = np.ascontiguousarray(records.labels, dtype=np.int32)
+        mixed = self._mixed[: records.rows]
+        state = np.zeros_like(mixed)
+        for first in range(0, records.d + 1, _BLOCK_WIDTH):
+            mix(state.astype(np.uint32, copy=False), features, labels, first, mixed)
+            state = self.encrypted(mixed.astype("<u4", copy=False))
+        return state
+
+    def encrypted(self, blocks: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        """Each row, of 16 bytes, encrypted: of the same shape, until the next call."""
+        self._cipher.update_into(blocks.data.cast("B"), self._encrypted[: blocks.nbytes + 15].data)
+        return self._encrypted[: blocks.nbytes].view("<u4").reshape(blocks.shape)
 
 
 def _occurrences(contents: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """For each row, how many earlier rows equal it: uint64 (m,). contents: (m, 2)."""
-    earlier = np.zeros(len(contents), dtype=np.uint64)
-    ordered = np.sort(contents[:, 0])
+    """For each row, how many earlier rows equal it: uint64 (m,). contents: (2, m)."""
+    earlier = np.zeros(contents.shape[1], dtype=np.uint64)
+    ordered = np.sort(contents[0])
     repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
     if not len(repeated):
         return earlier
-    found = np.minimum(np.searchsorted(repeated, contents[:, 0]), len(repeated) - 1)
-    rows = np.flatnonzero(repeated[found] == contents[:, 0])
+    found = np.minimum(np.searchsorted(repeated, contents[0]), len(repeated) - 1)
+    rows = np.flatnonzero(repeated[found] == contents[0])
     # The sort is stable, so rows that are equal stand in their order.
-    rows = rows[np.lexsort((contents[rows, 1], contents[rows, 0]))]
+    rows = rows[np.lexsort((contents[1, rows], contents[0, rows]))]
     first = np.ones(len(rows), dtype=np.bool_)
-    first[1:] = (contents[rows[1:]] != contents[rows[:-1]]).any(axis=1)
+    first[1:] = (contents[:, rows[1:]] != contents[:, rows[:-1]]).any(axis=0)
     places = np.arange(len(rows))
     earlier[rows] = places - np.maximum.accumulate(np.where(first, places, 0))
     return earlier

@@ -149,6 +149,13 @@ class Records:
         object.__setattr__(part, "features", part.features.counted(factors))
         return part
 
+    def holding(self, features: NDArray[np.int32]) -> "Records":
+        """The same rows with other features, as large and valid, which are read-only from here. They are not checked."""
+        part = self.between(0, self.rows)
+        features.flags.writeable = False
+        object.__setattr__(part, "features", features)
+        return part
+
     def mapped(self, feature_map: FeatureMap) -> "Records":
         """The same rows under a feature map that fits their schema. Shares all arrays."""
         part = self.between(0, self.rows)
