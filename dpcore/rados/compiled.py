@@ -20,7 +20,6 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from dpcore.numbers.compiling import compiled, processor_has
-from dpcore.numbers.fixed_point import ONE
 
 TILE = 8
 TABLES = 4
@@ -363,64 +362,6 @@ if PERMUTES:
     add_permuted = compiled(types.void(types.int64[:, ::1], _INPUT_EDGES, _INPUT_BITS, *[types.int32[::1]] * 2))(
         _add_by_permutations
     )
-
-
-# The loops of dpcore.rados.sums.rounded.
-
-
-@compiled(
-    types.void(
-        types.uint32[:, ::1],
-        types.Array(types.int32, 2, "C", readonly=True),
-        types.Array(types.int32, 1, "C", readonly=True),
-        types.int64,
-        types.uint32[:, ::1],
-    )
-)
-def mix(
-    state: NDArray[np.uint32],
-    features: NDArray[np.int32],
-    labels: NDArray[np.int32],
-    first: int,
-    mixed: NDArray[np.uint32],
-) -> None:
-    """What CBC mode encrypts next, of each record: its state xor the words of its content from `first` on.
-
-    state, mixed: (rows, 4). A record's content is its d features, its label, and zeros.
-    """
-    # Unsigned: Numba takes signed indices for places that may count from the end.
-    d, start = np.uint64(features.shape[1]), np.uint64(first)
-    if start + np.uint64(4) <= d:
-        for row in range(np.uint64(len(features))):
-            for place in range(np.uint64(4)):
-                mixed[row, place] = state[row, place] ^ np.uint32(features[row, start + place])
-        return
-    for row in range(np.uint64(len(features))):
-        for place in range(np.uint64(4)):
-            mixed[row, place] = state[row, place]
-        for place in range(d - start):
-            mixed[row, place] ^= np.uint32(features[row, start + place])
-        mixed[row, d - start] ^= np.uint32(labels[row])
-
-
-@compiled(
-    types.void(
-        types.int32[:, ::1],
-        types.int64,
-        types.Array(types.boolean, 1, "C", readonly=True),
-        types.Array(types.uint32, 1, "C", readonly=True),
-    )
-)
-def round_to_signs(
-    features: NDArray[np.int32], coordinate: int, usable: NDArray[np.bool_], codes: NDArray[np.uint32]
-) -> None:
-    """Replace the coordinate's value x of each row, in place: by 1 if its code is below (1 + x) 2^30, else by -1.
-
-    Rows that are not usable get 0. features: (rows, d), in units of 2^-30. codes: (rows,), below 2^31.
-    """
-    for row in range(len(features)):
-        sign = ONE if np.int64(codes[row]) < np.int64(features[row, coordinate]) + ONE else -ONE
-        features[row, coordinate] = np.int32(sign if usable[row] else 0)
 
 
 # Loops of dpcore.rados.support: they move one row at a time in or out of a rado's support. Both take words of a

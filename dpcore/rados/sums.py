@@ -2,16 +2,7 @@
 
     records -> rounded signs (dp-feat) -> edges -> clipped -> with noise (fixed support) -> sums over signatures
 
-**One-bit rounding** replaces a real-valued sensitive coordinate by a random sign with the value as its mean, so the
-edge's coordinate is coded -1/+1 as DP-FEAT needs.
-
-The sign is drawn by a keyed function, under a key of the party's secret, schema and feature, of the record's content,
-so repeated queries do not average the rounding away. E[b^2] = 1, not x^2: estimators correct the diagonal
-(RadoDistribution).
-
-The keyed function is the last block of AES-256 in CBC mode. On records of one length it differs from a random function
-by at most 2 q^2 l^2 / 2^128 for q records of l blocks, plus the advantage against AES-256 (Bellare, Kilian and Rogaway,
-JCSS 61(3), 2000, Theorem 3.1): 2^-66 for 10^8 records of 63 coordinates.
+Rounding is in dpcore.rados.rounding.
 
 **A noised table** holds every edge with its noise, drawn once for an epoch and reused, so any number of rados over it
 is free post-processing. The noise is derived from a key that depends on everything that the edges depend on. With a key
@@ -20,12 +11,11 @@ that depends on less, the difference of two releases would cancel the noise.
 
 import hashlib
 import hmac
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, ShapeError
@@ -42,7 +32,7 @@ from dpcore.rados.signatures import (
 )
 from dpcore.randomness.noise import add_discrete_gaussian
 from dpcore.randomness.sources import KeyedRandom
-from dpcore.records.computation import RUN_BLOCKS, Computation, PartySecret, SumOverRows, on_threads, sum_on_threads
+from dpcore.records.computation import Computation, PartySecret, SumOverRows, sum_on_threads
 from dpcore.records.records import BLOCK_ROWS, Records, edges, not_coded, sensitive_positive
 
 # Rado sums: exact integer sums of the selected rows.
@@ -149,111 +139,11 @@ def _check(edges: NDArray[np.int64], selection: NDArray[np.uint8]) -> None:
         raise ShapeError("selection has bits beyond the last row: set them to zero")
 
 
-# The numbers change with the sampler: another sampler under the same key would be another table of the same name.
-_ROUNDING = b"rado.v1/one-bit-rounding/2\0"
+# The number changes with the sampler: another sampler under the same key would be another table of the same name.
 _TABLE = b"rado.v1/noised-table/2\0"
-
-# Coordinates in a block of AES.
-_BLOCK_WIDTH = 4
 
 # Most tries per rado for which summing all candidates is cheaper than drawing them twice, the first time to count.
 _MOST_DRAWS_SUMMED = 2.0
-
-
-def rounded(records: Records, coordinates: Sequence[int], secret: PartySecret) -> Records:
-    """The records with these coordinates replaced by their signs; rows that are not usable stay zero.
-
-    The place distinguishes records of the same content. Exact: 31 bits of the code are compared with the value.
-    """
-    from dpcore.rados.compiled import round_to_signs  # noqa: PLC0415  (numba takes half a second to import)
-
-    codes = [_codes(records, secret.key(_ROUNDING, coordinate.to_bytes(8, "big"))) for coordinate in coordinates]
-    features = np.empty(records.features.shape, dtype=np.int32)
-
-    def round_run(rows: slice) -> None:
-        features[rows] = records.features[rows]
-        usable = np.ascontiguousarray(records.usable[rows])
-        for coordinate, code in zip(coordinates, codes, strict=True):
-            round_to_signs(features[rows], coordinate, usable, code[rows])
-
-    list(on_threads(round_run, _slices(records.rows, BLOCK_ROWS * RUN_BLOCKS)))
-    return records.holding(features)
-
-
-def _slices(rows: int, at_once: int) -> list[slice]:
-    return [slice(first, min(first + at_once, rows)) for first in range(0, rows, at_once)]
-
-
-def _codes(records: Records, key: bytes) -> NDArray[np.uint32]:
-    """A uniform integer in [0, 2^31) for each record: uint32 (m,)."""
-    contents, codes = np.empty((2, records.rows), dtype=np.uint64), np.empty(records.rows, dtype=np.uint32)
-
-    def digest(run: slice) -> None:
-        cipher = _Cipher(key)
-        for first in range(run.start, run.stop, BLOCK_ROWS):
-            rows = slice(first, min(first + BLOCK_ROWS, run.stop))
-            digests = cipher.digests(records.between(rows.start, rows.stop))
-            contents[:, rows] = digests.view("<u8").T
-            # Of the first record with its content, whose number is 0.
-            codes[rows] = cipher.encrypted(digests)[:, 0] >> 1
-
-    def number(run: slice) -> None:
-        cipher = _Cipher(key)
-        for rows in np.array_split(repeated[run], -(-len(repeated[run]) // BLOCK_ROWS)):
-            numbered = np.stack([contents[0, rows] ^ earlier[rows], contents[1, rows]], axis=1)
-            codes[rows] = cipher.encrypted(numbered.astype("<u8", copy=False).view("<u4"))[:, 0] >> 1
-
-    list(on_threads(digest, _slices(records.rows, BLOCK_ROWS * RUN_BLOCKS)))
-    earlier = _occurrences(contents)
-    repeated = np.flatnonzero(earlier)
-    list(on_threads(number, _slices(len(repeated), BLOCK_ROWS * RUN_BLOCKS)))
-    return codes
-
-
-class _Cipher:
-    """AES-256 in CBC mode of up to BLOCK_ROWS records at once, for one thread."""
-
-    def __init__(self, key: bytes) -> None:
-        self._cipher = Cipher(algorithms.AES256(key), modes.ECB()).encryptor()  # noqa: S305  (steps of CBC mode)
-        self._mixed = np.empty((BLOCK_ROWS, _BLOCK_WIDTH), dtype=np.uint32)
-        # The library wants room for a block that is not whole, too.
-        self._encrypted = np.empty(self._mixed.nbytes + 15, dtype=np.uint8)
-
-    def digests(self, records: Records) -> NDArray[np.uint32]:
-        """Each record's content in CBC mode, all but the block with its number: uint32 (m, 4), until the next call."""
-        from dpcore.rados.compiled import mix  # noqa: PLC0415  (numba takes half a second to import)
-
-        features = np.require(records.features, requirements=("C", "A"))
-        labels = np.ascontiguousarray(records.labels, dtype=np.int32)
-        mixed = self._mixed[: records.rows]
-        state = np.zeros_like(mixed)
-        for first in range(0, records.d + 1, _BLOCK_WIDTH):
-            mix(state.astype(np.uint32, copy=False), features, labels, first, mixed)
-            state = self.encrypted(mixed.astype("<u4", copy=False))
-        return state
-
-    def encrypted(self, blocks: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        """Each row, of 16 bytes, encrypted: of the same shape, until the next call."""
-        self._cipher.update_into(blocks.data.cast("B"), self._encrypted[: blocks.nbytes + 15].data)
-        return self._encrypted[: blocks.nbytes].view("<u4").reshape(blocks.shape)
-
-
-def _occurrences(contents: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """For each row, how many earlier rows equal it: uint64 (m,). contents: (2, m)."""
-    earlier = np.zeros(contents.shape[1], dtype=np.uint64)
-    ordered = np.sort(contents[0])
-    repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-    if not len(repeated):
-        return earlier
-    found = np.minimum(np.searchsorted(repeated, contents[0]), len(repeated) - 1)
-    rows = np.flatnonzero(repeated[found] == contents[0])
-    # The sort is stable, so rows that are equal stand in their order.
-    rows = rows[np.lexsort((contents[1, rows], contents[0, rows]))]
-    first = np.ones(len(rows), dtype=np.bool_)
-    first[1:] = (contents[:, rows[1:]] != contents[:, rows[:-1]]).any(axis=0)
-    places = np.arange(len(rows))
-    earlier[rows] = places - np.maximum.accumulate(np.where(first, places, 0))
-    return earlier
 
 
 @dataclass(frozen=True)
@@ -287,7 +177,7 @@ class NoisedTable:
         add_discrete_gaussian(block.reshape(-1), self.sigma, KeyedRandom(key))
 
     def noise(self, first_row: int, shape: tuple[int, int]) -> NDArray[np.int64]:
-        """The noise that `add_noise` adds: int64, of this shape."""
+        """The noise that `add_noise` adds: int64, of this shape. For tests."""
         noise = np.zeros(shape, dtype=np.int64)
         self.add_noise(noise, first_row)
         return noise
@@ -308,6 +198,8 @@ class PreparedRecords:
     def of(cls, records: Records, fraction_bits: int, design: RadoDesign, secret: PartySecret | None) -> Self:
         """Prepare records, as loaded, for a design. Raises ConfigurationError."""
         if design.rounded:
+            from dpcore.rados.rounding import rounded  # noqa: PLC0415  (numba takes half a second to import)
+
             records = rounded(records, design.rounded, _require(secret))
         table = NoisedTable.of(records, design, fraction_bits, _require(secret)) if design.edge_noise else None
         return cls(records, fraction_bits, design, table)

@@ -1,6 +1,7 @@
 """The loops of the discrete Gaussian's sampler, compiled. Importing it compiles or loads them."""
 
 import math
+from typing import Any
 
 import numpy as np
 from numba import types
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from dpcore.numbers.compiling import compiled
 
 _INT64, _FLOAT64 = types.int64, types.float64
+_alike: Any = types.UniTuple
 
 
 def _given(kind: types.Type) -> types.Array:
@@ -16,7 +18,7 @@ def _given(kind: types.Type) -> types.Array:
 
 
 @compiled(
-    types.UniTuple(_INT64, 3)(
+    _alike(_INT64, 3)(
         types.uint64[::1],
         _given(types.int16),
         _given(types.uint64),

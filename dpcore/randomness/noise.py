@@ -197,57 +197,43 @@ class _Steps:
 
         A word has an entry, a sign, a place in the step, and the first bits of the number that accepts.
         """
-        from dpcore.randomness.compiled import add_others, propose  # noqa: PLC0415 - imports Numba
+        from dpcore.randomness.compiled import add_others, propose  # noqa: PLC0415  (numba takes half a second)
 
-        drawn: NDArray[np.uint64] = np.empty(count, dtype="<u8")
-        random.fill(drawn)
-        drawn = drawn.astype(np.uint64, copy=False)
-        open_, samples = np.empty((count, 3), dtype=np.int64), drawn.view(np.int64)
-        written, unsure, unknown = propose(
-            drawn,
-            self.step,
-            self._sure,
-            self.heights,
-            float(self.sigma),
-            TOLERANCE,
-            _ENTRY_BITS,
-            self.width,
-            samples,
-            open_,
-        )
-        rejected = self._rejected(samples, unsure, *open_[:unknown].T, random)
-        return add_others(values, samples[:written], rejected)
+        raw = np.empty(count, dtype="<u8")
+        random.fill(raw)
+        drawn = raw.astype(np.uint64, copy=False)
+        # Samples take the place of the words that they come from.
+        samples, open_ = drawn.view(np.int64), np.empty((count, 3), dtype=np.int64)
+        table = (self.step, self._sure, self.heights, float(self.sigma), TOLERANCE, _ENTRY_BITS, self.width)
+        written, unsure, unknown = propose(drawn, *table, samples, open_)
+        rejected = self._rejected(samples, unsure, open_[:unknown], random)
+        return int(add_others(values, samples[:written], rejected))
 
     def _rejected(
-        self,
-        samples: NDArray[np.int64],
-        unsure: int,
-        places: NDArray[np.int64],
-        numbers: NDArray[np.int64],
-        coins: NDArray[np.int64],
-        random: RandomSource,
+        self, samples: NDArray[np.int64], unsure: int, open_: NDArray[np.int64], random: RandomSource
     ) -> NDArray[np.int64]:
-        """Those of the open samples at `places` that are rejected; draws the magnitudes of those in the tail.
+        """The places of the open samples that are rejected; draws the magnitudes of those in the tail.
 
-        unsure: each has 64 bits that continue its number, of which open samples use those at `numbers`. coins: the
-        first bits of their numbers.
+        open_: as `propose` writes it. Each of the `unsure` candidates has 64 bits more of its number, also if it is not
+        open: the same bytes give the same samples, whatever the word and double precision decide.
         """
-        found = np.abs(samples[places])
-        chosen = found >> self.width
+        places, before, coins = open_.T
+        found, chosen = np.abs(samples[places]), np.abs(samples[places]) >> self.width
         share = self.entries[np.minimum(chosen, len(self.entries) - 1)].astype(np.float64)
         for index in np.flatnonzero(chosen == len(self.entries)):
             block, found[index] = self._in_tail(random)
             share[index] = self._tail_share(block)
-        rest = words(unsure, random)[numbers]
+        rest = words(unsure, random)[before]
         samples[places] = np.where(samples[places] < 0, -found, found)
 
         def bounds(index: int, precision: int) -> tuple[int, int]:
             return self._acceptance(int(found[index]), Fraction(float(share[index])), precision)
 
         chances = np.exp(-np.square(found / self.sigma) / 2) / (float(self.unit) * share)
-        known = np.uint64(64 - _PLACE_BIT - self.width)
-        begun = coins.astype(np.uint64) << (np.uint64(64) - known)
-        return places[~_heads(begun | rest >> known, chances, bounds, random)]
+        known = 64 - _PLACE_BIT - self.width
+        number = coins.astype(np.uint64) << np.uint64(64 - known) | rest >> np.uint64(known)
+        rejected: NDArray[np.int64] = places[~_heads(number, chances, bounds, random)]
+        return rejected
 
     def _in_tail(self, random: RandomSource) -> tuple[int, int]:
         """A block of the tail, g with probability 2^-(g+1), and a magnitude in it, of the power of two up to sigma."""
@@ -295,8 +281,9 @@ def _steps(sigma: int) -> _Steps:
     step[: sum(entries) + tail] = np.repeat(np.arange(count + 1), [*entries, tail])
     held = np.array(entries, dtype=np.int64)
     last = (np.arange(1, count + 1, dtype=np.int64) << width) - 1
-    least = np.exp(-np.square(last / sigma) / 2) / (unit * held)
-    return _Steps(sigma, width, Fraction(unit), held, tail, step, unit * held, np.append(least, [0.0, 0.0]))
+    above = held.astype(np.float64) * unit
+    least = np.append(np.exp(-np.square(last / sigma) / 2) / above, [0.0, 0.0])
+    return _Steps(sigma, width, Fraction(unit), held, tail, step, above, least)
 
 
 def tail_bound(sigma: int, summands: int, values: int) -> int:

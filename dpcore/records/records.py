@@ -150,7 +150,7 @@ class Records:
         return part
 
     def holding(self, features: NDArray[np.int32]) -> "Records":
-        """The same rows with other features, as large and valid, which are read-only from here. They are not checked."""
+        """The same rows with other features, int32 (m, d), which become read-only. They are valid, and not checked."""
         part = self.between(0, self.rows)
         features.flags.writeable = False
         object.__setattr__(part, "features", features)

@@ -12,7 +12,8 @@ from scipy import stats
 from dpcore.errors import PlanError
 from dpcore.randomness import noise
 from dpcore.randomness import noise as module
-from dpcore.randomness.noise import LARGEST_SIGMA, discrete_gaussian, tail_bound
+from dpcore.randomness.compiled import add_others, propose
+from dpcore.randomness.noise import LARGEST_SIGMA, add_discrete_gaussian, discrete_gaussian, tail_bound
 from dpcore.randomness.sources import SeededRandom
 
 
@@ -21,18 +22,73 @@ from dpcore.randomness.sources import SeededRandom
 def test_double_precision_decides_as_exact_arithmetic_does(monkeypatch, sigma):
     fast = discrete_gaussian(sigma, 20_000, SeededRandom(sigma))
     decided = []
-    exactly, heads = noise.decide, noise._heads
-
-    def without_tolerance(*arguments):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(noise, "TOLERANCE", 2.0)
-            return heads(*arguments)
-
+    exactly = noise.decide
     monkeypatch.setattr(noise, "decide", lambda *arguments: decided.append(1) or exactly(*arguments))
-    monkeypatch.setattr(noise, "_heads", without_tolerance)
+    # Double precision is never certain now.
+    monkeypatch.setattr(noise, "TOLERANCE", 2.0)
     assert np.array_equal(discrete_gaussian(sigma, 20_000, SeededRandom(sigma)), fast)
     # All coins that the least acceptance of a step does not decide were decided exactly.
     assert len(decided) > 5
+
+
+SIGMA = 1000
+STEPS = noise._steps(SIGMA)
+COIN_BITS = 64 - noise._PLACE_BIT - STEPS.width
+
+
+def word(magnitude: int, coin: int, *, negative: bool = False, step: int | None = None) -> int:
+    """The word that draws a magnitude and begins the number that accepts it."""
+    entry = int(np.flatnonzero(STEPS.step == (magnitude >> STEPS.width if step is None else step))[0])
+    place = magnitude & (1 << STEPS.width) - 1
+    return entry | negative << noise._ENTRY_BITS | place << noise._PLACE_BIT | coin << 64 - COIN_BITS
+
+
+def proposed(*drawn: int) -> tuple[list[int], int, list[list[int]]]:
+    """What the compiled loop makes of these words: samples, how many were not sure, and the open ones."""
+    samples, open_ = np.empty(len(drawn), dtype=np.int64), np.empty((len(drawn), 3), dtype=np.int64)
+    table = (STEPS.step, STEPS._sure, STEPS.heights, float(SIGMA), noise.TOLERANCE, noise._ENTRY_BITS, STEPS.width)
+    written, unsure, unknown = propose(np.array(drawn, dtype=np.uint64), *table, samples, open_)
+    return samples[:written].tolist(), unsure, open_[:unknown].tolist()
+
+
+@pytest.mark.parametrize("x", [1, 999, 4990])
+def test_the_loop_decides_where_double_precision_is_certain_and_nowhere_else(x):
+    """At the exact acceptance it leaves the sample open, and decides rightly a little more than the tolerance away."""
+    low, _ = STEPS._acceptance(x, Fraction(int(STEPS.entries[x >> STEPS.width])), COIN_BITS)
+    near = math.ceil(noise.TOLERANCE * 2**COIN_BITS)
+    for coin in (low - near // 2, low, low + near // 2):
+        assert proposed(word(x, coin)) == ([x], 1, [[0, 0, coin]])
+    assert proposed(word(x, low - near - 4)) == ([x], 1, [])
+    assert proposed(word(x, low + near + 4)) == ([], 1, [])
+    assert proposed(word(x, low - near - 4, negative=True)) == ([-x], 1, [])
+    assert proposed(word(x, 0, negative=True)) == ([-x], 0, [])
+
+
+def test_the_loop_keeps_the_order_and_leaves_out_minus_zero_and_what_no_step_has():
+    tail = len(STEPS.entries)
+    low, _ = STEPS._acceptance(999, Fraction(int(STEPS.entries[999 >> STEPS.width])), COIN_BITS)
+    drawn = (word(5, 0), word(0, 0, negative=True), word(999, low, negative=True), word(0, 0), word(3, 0, step=tail))
+    first = tail << STEPS.width
+    assert proposed(*drawn, word(7, 0)) == ([5, -999, 0, first + 3, 7], 2, [[1, 0, low], [3, 1, 0]])
+    none = np.flatnonzero(STEPS.step == tail + 1)
+    assert proposed(int(none[0]), word(7, 0)) == ([7], 0, [])
+
+
+def test_samples_are_added_but_for_rejected_ones_and_those_beyond_the_last_value():
+    samples, rejected = np.arange(1, 9), np.array([0, 3, 4])
+    for length, expected in ((8, [12, 13, 16, 17, 18, 10, 10, 10]), (2, [12, 13]), (3, [12, 13, 16])):
+        values = np.full(length, 10)
+        assert add_others(values, samples, rejected) == min(length, 5)
+        assert values.tolist() == expected
+    values = np.full(8, 10)
+    assert add_others(values, samples, rejected[:0]) == 8
+    assert np.array_equal(values, 10 + samples)
+
+
+def test_noise_is_added_to_what_is_there():
+    values = np.arange(2000)
+    add_discrete_gaussian(values, 20, SeededRandom(1))
+    assert np.array_equal(values, np.arange(2000) + discrete_gaussian(20, 2000, SeededRandom(1)))
 
 
 @pytest.mark.parametrize("sigma", [3, 47, LARGEST_SIGMA])
@@ -93,7 +149,7 @@ def test_the_tail_is_drawn(monkeypatch):
     """With every entry in the tail its distribution is that of the tail."""
     sigma = 3000
     steps = noise._steps(sigma)
-    rest = replace(steps, step=np.full(noise._ENTRIES, len(steps.entries), dtype=np.int64))
+    rest = replace(steps, step=np.full(noise._ENTRIES, len(steps.entries), dtype=np.int16))
     monkeypatch.setattr(noise, "_steps", lambda _: rest)
     sample = np.abs(discrete_gaussian(sigma, 3000, SeededRandom(3)))
     first = len(steps.entries) << steps.width
