@@ -1,9 +1,10 @@
 """One-bit rounding of real-valued sensitive coordinates. Importing it compiles or loads its loops.
 
 A random sign with the value as its mean replaces the value, so the edge's coordinate is coded -1/+1 as DP-FEAT needs.
+E[b^2] = 1, not x^2: estimators correct the diagonal (RadoDistribution).
+
 The sign is drawn by a keyed function, under a key of the party's secret, schema and feature, of the record's content,
-so repeated queries do not average the rounding away. E[b^2] = 1, not x^2: estimators correct the diagonal
-(RadoDistribution).
+so repeated queries do not average the rounding away.
 
 The keyed function is the last block of AES-256 in CBC mode. On records of one length it differs from a random function
 by at most 2 q^2 l^2 / 2^128 for q records of l blocks, plus the advantage against AES-256 (Bellare, Kilian and Rogaway,

@@ -43,10 +43,11 @@ def propose(
 ) -> tuple[int, int, int]:
     """Write the candidates that are accepted or open, in order; see dpcore.randomness.noise._Steps.
 
-    drawn: words. Their lowest `sign_bit` bits are an entry, the next one is the sign, `width` bits are the place in the
-    step, and the others begin the number that accepts. sure: the beginnings below it are accepted anywhere in the step.
-    heights: the steps' heights in double precision. samples: as many as `drawn`, whose memory may be the same. open_:
-    of each candidate that its word and double precision do not decide: where it stands in `samples`, how many before it
+    drawn: words. From the lowest bit on, each has `sign_bit` bits of an entry, the sign, `width` bits of the place in
+    the step, and the beginning of the number that accepts. sure: beginnings below it are accepted in the whole step.
+    samples: as many as `drawn`, in other memory or the same.
+
+    open_: of each candidate that its word and double precision leave open, where it is in `samples`, how many before it
     were not sure, and the beginning of its number.
 
     Returns the numbers of samples written, of candidates that were not sure, and of open ones.
