@@ -17,8 +17,8 @@ from dpcore.randomness.noise import LARGEST_SIGMA, add_discrete_gaussian, discre
 from dpcore.randomness.sources import SeededRandom
 
 
-@pytest.mark.variants(2)
-@pytest.mark.parametrize("sigma", [1, 2, 7, 20, 1 << 30, LARGEST_SIGMA])
+@pytest.mark.variants(3)
+@pytest.mark.parametrize("sigma", [1, 20, LARGEST_SIGMA, 2, 7, 1 << 30])
 def test_double_precision_decides_as_exact_arithmetic_does(monkeypatch, sigma):
     fast = discrete_gaussian(sigma, 20_000, SeededRandom(sigma))
     decided = []
@@ -32,46 +32,52 @@ def test_double_precision_decides_as_exact_arithmetic_does(monkeypatch, sigma):
 
 
 SIGMA = 1000
-STEPS = noise._steps(SIGMA)
-COIN_BITS = 64 - noise._PLACE_BIT - STEPS.width
 
 
-def word(magnitude: int, coin: int, *, negative: bool = False, step: int | None = None) -> int:
+def word(magnitude: int, coin: int, *, sigma: int = SIGMA, negative: bool = False, step: int | None = None) -> int:
     """The word that draws a magnitude and begins the number that accepts it."""
-    entry = int(np.flatnonzero(STEPS.step == (magnitude >> STEPS.width if step is None else step))[0])
-    place = magnitude & (1 << STEPS.width) - 1
-    return entry | negative << noise._ENTRY_BITS | place << noise._PLACE_BIT | coin << 64 - COIN_BITS
+    steps = noise._steps(sigma)
+    entry = int(np.flatnonzero(steps.step == (magnitude >> steps.width if step is None else step))[0])
+    place = magnitude & (1 << steps.width) - 1
+    return entry | negative << noise._ENTRY_BITS | (place | coin << steps.width) << noise._PLACE_BIT
 
 
-def proposed(*drawn: int) -> tuple[list[int], int, list[list[int]]]:
+def proposed(*drawn: int, sigma: int = SIGMA) -> tuple[list[int], int, list[list[int]]]:
     """What the compiled loop makes of these words: samples, how many were not sure, and the open ones."""
+    steps = noise._steps(sigma)
     samples, open_ = np.empty(len(drawn), dtype=np.int64), np.empty((len(drawn), 3), dtype=np.int64)
-    table = (STEPS.step, STEPS._sure, STEPS.heights, float(SIGMA), noise.TOLERANCE, noise._ENTRY_BITS, STEPS.width)
+    table = (steps.step, steps._sure, steps.heights, float(sigma), noise.TOLERANCE, noise._ENTRY_BITS, steps.width)
     written, unsure, unknown = propose(np.array(drawn, dtype=np.uint64), *table, samples, open_)
     return samples[:written].tolist(), unsure, open_[:unknown].tolist()
 
 
-@pytest.mark.parametrize("x", [1, 999, 4990])
-def test_the_loop_decides_where_double_precision_is_certain_and_nowhere_else(x):
+def edge(magnitude: int, sigma: int = SIGMA) -> tuple[int, int]:
+    """The first bits of the number at which a magnitude's acceptance ends, and the tolerance in units of their last."""
+    steps = noise._steps(sigma)
+    bits = 64 - noise._PLACE_BIT - steps.width
+    low, _ = steps._acceptance(magnitude, Fraction(int(steps.entries[magnitude >> steps.width])), 128)
+    return low >> 128 - bits, math.ceil(noise.TOLERANCE * 2**bits)
+
+
+@pytest.mark.parametrize(("x", "sigma"), [(999, SIGMA), (LARGEST_SIGMA * 2 // 3, LARGEST_SIGMA), (4990, SIGMA)])
+def test_the_loop_decides_where_double_precision_is_certain_and_nowhere_else(x, sigma):
     """At the exact acceptance it leaves the sample open, and decides rightly a little more than the tolerance away."""
-    low, _ = STEPS._acceptance(x, Fraction(int(STEPS.entries[x >> STEPS.width])), COIN_BITS)
-    near = math.ceil(noise.TOLERANCE * 2**COIN_BITS)
-    for coin in (low - near // 2, low, low + near // 2):
-        assert proposed(word(x, coin)) == ([x], 1, [[0, 0, coin]])
-    assert proposed(word(x, low - near - 4)) == ([x], 1, [])
-    assert proposed(word(x, low + near + 4)) == ([], 1, [])
-    assert proposed(word(x, low - near - 4, negative=True)) == ([-x], 1, [])
-    assert proposed(word(x, 0, negative=True)) == ([-x], 0, [])
+    coin, near = edge(x, sigma)
+    for close in {coin - near // 2, coin, coin + near // 2}:
+        assert proposed(word(x, close, sigma=sigma), sigma=sigma) == ([x], 1, [[0, 0, close]])
+    below, above = word(x, coin - near - 1, sigma=sigma), word(x, coin + near + 1, sigma=sigma)
+    assert proposed(below, below | 1 << noise._ENTRY_BITS, sigma=sigma) == ([x, -x], 2, [])
+    assert proposed(above, sigma=sigma) == ([], 1, [])
+    assert proposed(word(x, 0, negative=True, sigma=sigma), sigma=sigma) == ([-x], 0, [])
 
 
 def test_the_loop_keeps_the_order_and_leaves_out_minus_zero_and_what_no_step_has():
-    tail = len(STEPS.entries)
-    low, _ = STEPS._acceptance(999, Fraction(int(STEPS.entries[999 >> STEPS.width])), COIN_BITS)
-    drawn = (word(5, 0), word(0, 0, negative=True), word(999, low, negative=True), word(0, 0), word(3, 0, step=tail))
-    first = tail << STEPS.width
-    assert proposed(*drawn, word(7, 0)) == ([5, -999, 0, first + 3, 7], 2, [[1, 0, low], [3, 1, 0]])
-    none = np.flatnonzero(STEPS.step == tail + 1)
-    assert proposed(int(none[0]), word(7, 0)) == ([7], 0, [])
+    steps, (coin, _) = noise._steps(SIGMA), edge(999)
+    tail = len(steps.entries)
+    drawn = (word(5, 0), word(0, 0, negative=True), word(999, coin, negative=True), word(0, 0), word(3, 0, step=tail))
+    first = tail << steps.width
+    assert proposed(*drawn, word(7, 0)) == ([5, -999, 0, first + 3, 7], 2, [[1, 0, coin], [3, 1, 0]])
+    assert proposed(word(0, 0, step=tail + 1), word(7, 0)) == ([7], 0, [])
 
 
 def test_samples_are_added_but_for_rejected_ones_and_those_beyond_the_last_value():
@@ -151,11 +157,13 @@ def test_the_tail_is_drawn(monkeypatch):
     steps = noise._steps(sigma)
     rest = replace(steps, step=np.full(noise._ENTRIES, len(steps.entries), dtype=np.int16))
     monkeypatch.setattr(noise, "_steps", lambda _: rest)
-    sample = np.abs(discrete_gaussian(sigma, 3000, SeededRandom(3)))
+    drawn = discrete_gaussian(sigma, 3000, SeededRandom(3))
+    sample, positive = np.abs(drawn), drawn > 0
     first = len(steps.entries) << steps.width
     x = np.arange(first, first + 10 * sigma)
     mass = np.exp(-(x.astype(np.float64) ** 2) / (2.0 * sigma**2))
     assert sample.min() >= first
+    assert abs(positive.mean() - 0.5) < 0.05
     uniform = 1 - np.cumsum(mass[::-1])[::-1][sample - first] / mass.sum()
     assert stats.kstest(uniform, "uniform").pvalue > 1e-3
     assert stats.kstest(uniform**1.2, "uniform").pvalue < 1e-6
