@@ -11,7 +11,8 @@ by at most 2 q^2 l^2 / 2^128 for q records of l blocks, plus the advantage again
 JCSS 61(3), 2000, Theorem 3.1): 2^-66 for 10^8 records of 63 coordinates.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -39,21 +40,61 @@ def rounded(records: Records, coordinates: Sequence[int], secret: PartySecret) -
 
     The place distinguishes records of the same content. Exact: 31 bits of the code are compared with the value.
     """
-    codes = [_codes(records, secret.key(_ROUNDING, coordinate.to_bytes(8, "big"))) for coordinate in coordinates]
-    features = np.empty(records.features.shape, dtype=np.int32)
+    keys = {coordinate: secret.key(_ROUNDING, coordinate.to_bytes(8, "big")) for coordinate in coordinates}
+    signs = {coordinate: _signs(records, coordinate, key) for coordinate, key in keys.items()}
+    return records.holding(RoundedFeatures(records.features, signs))
 
-    def round_run(rows: slice) -> None:
-        features[rows] = records.features[rows]
-        usable = np.ascontiguousarray(records.usable[rows])
-        for coordinate, code in zip(coordinates, codes, strict=True):
-            round_to_signs(features[rows], coordinate, usable, code[rows])
 
-    list(on_threads(round_run, _runs(records.rows)))
-    return records.holding(features)
+class RoundedFeatures:
+    """Features, (m, d) int32, of which some coordinates are replaced by their signs whenever rows are read.
+
+    So a party keeps no second copy of its rows. A slice of rows is another such object; whatever else NumPy takes from
+    it or makes of it is an array.
+    """
+
+    dtype, ndim, itemsize = np.dtype(np.int32), 2, 4
+
+    def __init__(self, features: NDArray[np.int32], signs: Mapping[int, NDArray[np.int8]]) -> None:
+        """signs: of each rounded coordinate, (m,): -1 or 1, 0 for a row that is not usable."""
+        self.shape, self._features, self._signs = features.shape, features, signs
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return RoundedFeatures(self._features[index], {at: signs[index] for at, signs in self._signs.items()})
+        rows, columns = index if isinstance(index, tuple) else (index, slice(None))
+        columns = list(columns) if isinstance(columns, tuple) else columns
+        found, places = np.array(self._features[rows][..., columns]), np.arange(self.shape[1])[columns]
+        for coordinate, signs in self._signs.items():
+            found[..., places == coordinate] = (signs[rows] * np.int32(ONE))[..., np.newaxis]
+        return found
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        if copy is False:
+            raise ValueError("rounded features are no array in memory: allow a copy")
+        return np.asarray(self[:, :], dtype=dtype)
+
+
+def _ready(features: NDArray[np.int32]) -> NDArray[np.int32]:
+    return np.require(features, requirements=("C", "A"))
 
 
 def _runs(rows: int) -> list[slice]:
     return [slice(first, min(first + _RUN_ROWS, rows)) for first in range(0, rows, _RUN_ROWS)]
+
+
+def _signs(records: Records, coordinate: int, key: bytes) -> NDArray[np.int8]:
+    """The sign of each record, 0 for those that are not usable: int8 (m,)."""
+    codes, signs = _codes(records, key), np.empty(records.rows, dtype=np.int8)
+
+    def draw(rows: slice) -> None:
+        here = records.between(rows.start, rows.stop)
+        draw_signs(_ready(here.features), coordinate, np.ascontiguousarray(here.usable), codes[rows], signs[rows])
+
+    list(on_threads(draw, _runs(records.rows)))
+    return signs
 
 
 def _codes(records: Records, key: bytes) -> NDArray[np.uint32]:
@@ -95,7 +136,7 @@ class _Cipher:
 
     def digests(self, records: Records) -> NDArray[np.uint32]:
         """Each record's content in CBC mode, all but the block with its number: uint32 (m, 4)."""
-        features = np.require(records.features, requirements=("C", "A"))
+        features = _ready(records.features)
         labels = np.ascontiguousarray(records.labels, dtype=np.int32)
         mixed = self._mixed[: records.rows]
         state = np.zeros_like(mixed)
@@ -166,19 +207,24 @@ def mix(
 
 @compiled(
     types.void(
-        types.int32[:, ::1],
+        types.Array(types.int32, 2, "C", readonly=True),
         types.int64,
         types.Array(types.boolean, 1, "C", readonly=True),
         types.Array(types.uint32, 1, "C", readonly=True),
+        types.int8[::1],
     )
 )
-def round_to_signs(
-    features: NDArray[np.int32], coordinate: int, usable: NDArray[np.bool_], codes: NDArray[np.uint32]
+def draw_signs(
+    features: NDArray[np.int32],
+    coordinate: int,
+    usable: NDArray[np.bool_],
+    codes: NDArray[np.uint32],
+    signs: NDArray[np.int8],
 ) -> None:
-    """Replace the coordinate's value x of each row, in place: by 1 if its code is below (1 + x) 2^30, else by -1.
+    """Write the sign of each row, for its coordinate's value x: 1 if its code is below (1 + x) 2^30, else -1.
 
     Rows that are not usable get 0. features: (rows, d), in units of 2^-30. codes: (rows,), below 2^31.
     """
     for row in range(len(features)):
-        sign = ONE if np.int64(codes[row]) < np.int64(features[row, coordinate]) + ONE else -ONE
-        features[row, coordinate] = np.int32(sign if usable[row] else 0)
+        sign = 1 if np.int64(codes[row]) < np.int64(features[row, coordinate]) + ONE else -1
+        signs[row] = np.int8(sign if usable[row] else 0)

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -149,10 +150,9 @@ class Records:
         object.__setattr__(part, "features", part.features.counted(factors))
         return part
 
-    def holding(self, features: NDArray[np.int32]) -> "Records":
-        """The same rows with other features, int32 (m, d), which become read-only. They are valid, and not checked."""
+    def holding(self, features: Any) -> "Records":
+        """The same rows with other features, (m, d) int32: what NumPy can read as such. They are not checked."""
         part = self.between(0, self.rows)
-        features.flags.writeable = False
         object.__setattr__(part, "features", features)
         return part
 

@@ -11,7 +11,7 @@ from dpcore.errors import ConfigurationError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, SensitiveFeature
-from dpcore.rados.rounding import _RUN_ROWS, _codes, round_to_signs, rounded
+from dpcore.rados.rounding import _RUN_ROWS, _codes, draw_signs, rounded
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.records import BLOCK_ROWS, Records
@@ -99,10 +99,9 @@ def test_copies_of_a_record_are_numbered_in_their_order_over_runs_of_rows():
 
 def test_a_sign_is_plus_if_and_only_if_the_code_is_below_the_value():
     values, codes = [-ONE, -5, -5, 7, ONE - 1, ONE, 7], [0, ONE - 6, ONE - 5, ONE + 7, 2 * ONE - 2, 2 * ONE - 1, 0]
-    features = np.array([[9, value] for value in values], dtype=np.int32)
-    round_to_signs(features, 1, np.array([True] * 6 + [False]), np.array(codes, dtype=np.uint32))
-    assert (features[:, 1] // ONE).tolist() == [-1, 1, -1, -1, 1, 1, 0]
-    assert features[:, 0].tolist() == [9] * 7
+    features, signs = np.array([[9, value] for value in values], dtype=np.int32), np.empty(7, dtype=np.int8)
+    draw_signs(features, 1, np.array([True] * 6 + [False]), np.array(codes, dtype=np.uint32), signs)
+    assert signs.tolist() == [-1, 1, -1, -1, 1, 1, 0]
 
 
 def test_another_content_gives_an_independent_sign_and_leaves_the_others():
@@ -150,8 +149,22 @@ def test_other_values_stay():
     assert np.array_equal(result.labels, HELD.labels)
     assert np.array_equal(result.usable, HELD.usable)
     assert not result.features[UNUSABLE].any()
-    assert not result.features.flags.writeable
     assert result.digest != HELD.digest
+
+
+def test_rounded_features_are_read_like_an_array():
+    features = rounded(HELD, [0, 2], PARTY_SECRET).features
+    whole = np.asarray(features)
+    assert (features.shape, len(features), features.dtype, features.ndim) == (whole.shape, 400, whole.dtype, 2)
+    assert np.array_equal(whole[:, [0, 2]], np.stack([signs(0), signs(2)], axis=1))
+    assert np.array_equal(whole[:, [1, 3]], HELD.features[:, [1, 3]])
+    for index in (7, [5, 2], HELD.usable, (slice(None), 2), (slice(3, 9), slice(1, 3)), (slice(None), (2, 1))):
+        assert np.array_equal(features[index], whole[index])
+    part = features[100:200][10:]
+    assert not isinstance(part, np.ndarray)
+    assert np.array_equal(part, whole[110:200])
+    with pytest.raises(ValueError, match="copy"):
+        np.array(features, copy=False)
 
 
 def test_values_at_the_ends_are_certain():
