@@ -87,6 +87,10 @@ class Coalition:
 
         return masked
 
+    def cohort_of(self, party: str, query_id: bytes, attempt: int) -> bytes:
+        """The digest of the cohort for which a party masked last."""
+        return self._masked[party, query_id, attempt].cohort_digest
+
     def check_acceptance(self, said: Acceptance) -> None:
         """A party accepts a query of its federation, with a mask key of its own for this attempt."""
         if said.query_id in self.foreign:
