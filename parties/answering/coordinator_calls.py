@@ -27,6 +27,8 @@ class WorkBatch:
     unreadable: int = 0
     challenges: tuple[Envelope, ...] = ()
     """Of other parties, not verified."""
+    was_ended: bool = False
+    """Whether this party ended the poll itself, so that no answer came."""
 
 
 class CoordinatorCalls(Protocol):
