@@ -127,13 +127,15 @@ class CoordinatorClient:
         """See parties.answering.coordinator_calls.CoordinatorCalls."""
         self._call(self._party.AskWitnesses, party_service_pb2.AskWitnessesRequest(challenge=challenge.to_proto()))
 
-    def witness(self, witness: Envelope) -> None:
+    def witness(self, witnesses: Sequence[Envelope]) -> None:
         """See parties.answering.coordinator_calls.CoordinatorCalls."""
-        self._call(self._party.SubmitWitness, party_service_pb2.SubmitWitnessRequest(witness=witness.to_proto()))
+        first, *more = (witness.to_proto() for witness in witnesses)
+        self._call(self._party.SubmitWitness, party_service_pb2.SubmitWitnessRequest(witness=first, more=more))
 
-    def fetch_witnesses(self, nonce: bytes) -> tuple[tuple[Envelope, ...], Envelope | None]:
+    def fetch_witnesses(self, nonce: bytes, known: int) -> tuple[tuple[Envelope, ...], Envelope | None]:
         """See parties.answering.coordinator_calls.CoordinatorCalls."""
-        response = self._call(self._party.FetchWitnesses, party_service_pb2.FetchWitnessesRequest(nonce=nonce))
+        request = party_service_pb2.FetchWitnessesRequest(nonce=nonce, known=known)
+        response = self._call(self._party.FetchWitnesses, request)
         newest = Envelope.from_proto(response.newest) if response.HasField("newest") else None
         return tuple(_readable(response.witnesses[:MOST_CHALLENGES], Envelope.from_proto)), newest
 
