@@ -357,5 +357,7 @@ def _with(text: str, member: Member) -> str:
         return f'{text.rstrip()}\n\n[[learners]]\nname = "{member.name}"\nsigning_key = "{key}"\n'
     entry = f'\n  "{key}",  # {member.name}'
     if found := _LIST.search(text):
-        return text[: found.end()] + entry + text[found.end() :]
+        rest = text[found.end() :]
+        # What stands on the list's first line would become part of the comment.
+        return text[: found.end()] + entry + (rest if re.match(r"[ \t]*\r?\n", rest) else f"\n  {rest.lstrip()}")
     return f"accepted_members = [{entry}\n]\n{text}"

@@ -25,7 +25,6 @@ from parties.ledger.charges import Charge, read_charge
 from parties.ledger.limits import BudgetExceededError, Event, LedgerLimits, UnboundedExceededError, check_admits
 from wire.errors import Code, WireError
 
-
 ROUNDING = Fraction(1, 10**8)
 """What all answers under an approval cost is compared with its epsilon up to this relative difference."""
 

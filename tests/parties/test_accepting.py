@@ -136,3 +136,16 @@ def test_the_file_keeps_its_mode(made, north):
     north.policy.chmod(0o640)
     accept(north, member_of(made, "south"))
     assert north.policy.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("listed", ['["{}", "{}"]', '[  # of clinics\n  "{}",\n  "{}",\n]', "[]"])
+def test_a_list_on_one_line_takes_a_member_more(made, north, listed):
+    """As `rado party policy` wrote it, or a person: the entries that were there stay, and the new one has its name."""
+    south, west = member_of(made, "south"), member_of(made, "west")
+    others = ["a" * 64, fingerprint(west.signing_key)] if "{}" in listed else []
+    text = north.policy.read_text().replace("[\n\n]", listed.format(*others))
+    north.policy.write_text(text)
+    accept(north, find(north, "south", spoken(south.signing_key)))
+    kept = [each.replace(":", "") for each in others]
+    assert set(Policy.load(north.policy).accepted_members) == {*kept, key_id(south.signing_key).hex()}
+    assert f'"{fingerprint(south.signing_key)}",  # south\n' in north.policy.read_text()

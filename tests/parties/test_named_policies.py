@@ -19,6 +19,7 @@ from wire.errors import Code, WireError
 from wire.query import OpenedQuery
 
 PAGES = Path(__file__).resolve().parents[2] / "docs/policies"
+SAMPLE = PAGES.parents[1] / "deploy/samples/policy.toml"
 NAMES = [each.name for each in NAMED]
 
 
@@ -155,6 +156,20 @@ def test_it_replaces_what_it_is_about_and_keeps_the_rest(config, name):
     assert 'limits.columns.age.epsilon = "3"' in found["gone"]
     assert "allow_unprotected = true" in found["gone"]
     assert Policy.load(file.with_name("policy.toml.before")).limits.unbounded_queries == 5
+
+
+def test_it_says_what_changes_and_nothing_else_and_overwrites_no_former_policy(config):
+    file = config.with_name("policy.toml")
+    file.write_text(SAMPLE.read_text(encoding="utf-8"), encoding="utf-8")
+    arguments = ("--config", str(config), "--write")
+    changes = rado("party", "policy", "public-statistics", *arguments)["data"]["changes"]
+    # The file of a new party also states what holds anyway: one query's limits, for example.
+    assert changes == ['changed: designs = ["statistic"], before []', 'changed: limits.epsilon = "3", before "10"']
+    first = file.read_text(encoding="utf-8")
+    changes = rado("party", "policy", "ask-me-always", *arguments)["data"]["changes"]
+    assert 'gone: limits.per_day.epsilon = "1"' in changes
+    assert 'gone: approval.epsilon_at_least = "0.5"' in changes
+    assert file.with_name("policy.toml.before-2").read_text(encoding="utf-8") == first
 
 
 def test_an_unknown_name_is_a_sentence(config):
