@@ -127,6 +127,8 @@ _NO_ORDER = (
     "a query need not give its rows in the same order every time, and then others are held back: name an id_column, or "
     "end the query with ORDER BY and a unique column"
 )
+_NOT_LISTED = ("not among", "in neither")
+_SPELLINGS = "`rado party spellings` lists the texts that the schema does not, and drafts what recodes them"
 _BY_PLACE = (
     "their place in the table: if it is sorted, or rows are added before others, rows that were trained on may be held "
     "back later (id_column in the configuration avoids this)"
@@ -252,7 +254,8 @@ def _recode(run: Run) -> None:
         run.provided.add("recode")
         return
     columns = ", ".join(run.recode.columns) or "no column"
-    run.add("recode", f"{run.config.recode}: {columns}; digest {run.recode.digest.hex()}")
+    place = run.config.recode if isinstance(run.config.recode, Path) else "in the configuration"
+    run.add("recode", f"{place}: {columns}; digest {run.recode.digest.hex()}")
 
 
 def _data(run: Run) -> None:
@@ -274,6 +277,8 @@ def _data(run: Run) -> None:
     is_ordered = run.config.id_column is not None or "order by" in (run.config.query or "order by").casefold()
     if not is_ordered:
         warnings.append(_NO_ORDER)
+    if any(words in change.found for change in report.changes if change.is_many for words in _NOT_LISTED):
+        warnings.append(_SPELLINGS)
     run.add("data", words, " ".join(f"{warning}." for warning in warnings))
 
 

@@ -19,6 +19,7 @@ from radofed.cli import (
     party_approval,
     party_policy,
     party_rehearse,
+    party_spellings,
     party_standing,
     party_studies,
     plan,
@@ -77,7 +78,7 @@ _COMMANDS: dict[typer.Typer, tuple[Callable[..., Result], ...]] = {
     party.app: (
         *(party_approval.pending, party_approval.explain, party_approval.approve, party_approval.refuse),
         *(party_standing.approvals, party_standing.revoke, party_standing.delegate),
-        *(party_standing.notify_test, party_policy.policy),
+        *(party_standing.notify_test, party_policy.policy, party_spellings.spellings),
         *(party_approval.pause, party_approval.resume, party.report, party.members, party.logs),
         *(party_studies.studies, party_rehearse.rehearse),
     ),
