@@ -130,7 +130,7 @@ def _said(schema: SharedSchema, column: str) -> dict[str, str]:
     """What usual words for true and false are in a column of two values: none if the schema's words are others."""
     for part in (*schema.first.features, *(each.label for each in schema.schemas)):
         for keys in _PAIRS:
-            pair = [getattr(part, key, None) or () for key in keys]
+            pair: list[tuple[str, ...]] = [tuple(getattr(part, key, None) or ()) for key in keys]
             if column in (part.column, *getattr(part, "columns", ())) and all(len(texts) == 1 for texts in pair):
                 true, false = (texts[0] for texts in pair)
                 if _ALIKE(true) in _TRUE and _ALIKE(false) in _FALSE:
