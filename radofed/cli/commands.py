@@ -17,6 +17,7 @@ from radofed.cli import (
     ledger,
     party,
     party_approval,
+    party_members,
     party_policy,
     party_rehearse,
     party_spellings,
@@ -79,7 +80,8 @@ _COMMANDS: dict[typer.Typer, tuple[Callable[..., Result], ...]] = {
         *(party_approval.pending, party_approval.explain, party_approval.approve, party_approval.refuse),
         *(party_standing.approvals, party_standing.revoke, party_standing.delegate),
         *(party_standing.notify_test, party_policy.policy, party_spellings.spellings),
-        *(party_approval.pause, party_approval.resume, party.report, party.members, party.logs),
+        *(party_approval.pause, party_approval.resume, party.report, party_members.members, party.logs),
+        party_members.accept,
         *(party_studies.studies, party_rehearse.rehearse),
     ),
     provision.app: (
