@@ -35,7 +35,7 @@ from radofed.cli.output import Result
 EXIT_CODES = """Exit codes: 0 done; 1 failed; 2 connection or authentication failed; 3 timed out; 4 bad arguments or
 configuration; 5 a bug; 6 refused by a policy, the privacy budget or the cohort."""
 
-app = group(f"Train one linear classifier over organisations that may not share a row.\n\n{EXIT_CODES}")
+app = group(f"Statistics and models over organisations that may not share a row.\n\n{EXIT_CODES}")
 
 
 def _show_version(wanted: bool) -> None:

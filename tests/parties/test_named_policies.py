@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from dpcore.accounting.filters import Loss
+from dpcore.accounting.noise_shares import IntegerNoise, smallest_share
+from dpcore.accounting.protection import loss_of
 from parties.approval.gate import reasons
 from parties.ledger.charges import RECORD, Charge
+from parties.ledger.limits import BudgetExceededError, Event, check_admits
 from parties.named_policies import ASKS, AT_ONCE, FUNCTIONS, NAMED, REFUSED, level_of, levels, named
 from parties.policy import Policy, check_query
 from tests.federation.processes import rado
@@ -170,6 +173,24 @@ def test_it_says_what_changes_and_nothing_else_and_overwrites_no_former_policy(c
     assert 'gone: limits.per_day.epsilon = "1"' in changes
     assert 'gone: approval.epsilon_at_least = "0.5"' in changes
     assert file.with_name("policy.toml.before-2").read_text(encoding="utf-8") == first
+
+
+def test_research_has_room_for_a_training_of_epsilon_1_and_its_evaluation():
+    """As its page says: by Gaussian noise at delta 1e-6, then two batches by Laplace noise, the larger one of 7/8."""
+    policy = named("research-within-epsilon-1")
+    assert "one training of epsilon 1 at delta 1e-6 and its evaluation at 0.1" in policy.summary
+    limits = policy.policy.limits.of_ledger
+    delta = Fraction(1, 10**6)
+    noise = IntegerNoise(smallest_share(1 << 40, 2, 100, Fraction(1), delta), 2, 100)
+    losses = [loss_of(noise.distribution(1 << 40), delta)]
+    losses += [Loss.of_epsilon(Fraction(1, 10) * part, Fraction(0)) for part in (Fraction(1, 8), Fraction(7, 8))]
+    held: list[Event] = []
+    for loss in losses:
+        charge = Charge(((RECORD, loss),), "lab")
+        check_admits(limits, held, charge, now_unix_s=0.0)
+        held.append(Event(charge, True, 0.0))
+    with pytest.raises(BudgetExceededError):
+        check_admits(limits, held, Charge(((RECORD, losses[-1]),), "lab"), now_unix_s=0.0)
 
 
 def test_an_unknown_name_is_a_sentence(config):
