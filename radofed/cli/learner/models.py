@@ -176,7 +176,9 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
 
     Asks two batches of statistics, with Laplace noise unless --delta is given: where the scores are, then the rows of
     each label in each bin of scores. The parties charge both, one after the other: --would-accept asks before whether
-    they have room for both. For the noise alone the interval of the error is about 40 / (rows x epsilon) wide.
+    they have room for both.
+
+    For the noise alone the interval of the error is about 40 / (rows x epsilon) wide.
 
     With --adaptive K each batch is one of K questions, about a piece of the rows: for models that were chosen, or
     trained, after earlier evaluations on the same rows.
