@@ -157,7 +157,8 @@ def check_files(run: Run) -> None:
 def _policy(run: Run) -> None:
     run.policy = policy = Policy.load(run.config.policy)
     empty = [name for name, given in (("learners", policy.learners), ("designs", policy.designs)) if not given]
-    advice = f"This policy refuses every query: fill in {' and '.join(empty)}." if empty else ""
+    ways = ", or take one of `rado party policy`" if "designs" in empty else ""
+    advice = f"This policy refuses every query: fill in {' and '.join(empty)}{ways}." if empty else ""
     unbounded = [name for name in policy.designs if name in _UNBOUNDED_DESIGNS]
     if unbounded and not policy.limits.unbounded_queries:
         advice = f"{advice} unbounded_queries = 0 refuses every query of {' and '.join(unbounded)}.".strip()

@@ -188,7 +188,7 @@ def test_a_policy_that_admits_nothing_is_advice(offline):
     (offline.directory("ada") / "policy.toml").write_text("")
     found = run(offline)["policy"]
     assert found.status == "advice"
-    assert "learners and designs" in found.fix
+    assert "learners and designs, or take one of `rado party policy`" in found.fix
 
 
 def test_a_design_that_can_never_be_answered_is_advised(offline):
