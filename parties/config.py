@@ -89,6 +89,13 @@ class PartyCluster(ClusterSettings):
         return directory
 
 
+class RecodeTables(Configuration):
+    """What a recode file says, in `party.toml` itself."""
+
+    columns: dict[str, dict[str, Any]]
+    """By column of the schema, as in a recode file."""
+
+
 class PartyConfig(Configuration):
     """Contents of `party.toml`. Paths are relative to the file. The file names key files and contains no keys."""
 
@@ -136,9 +143,10 @@ class PartyConfig(Configuration):
     password_file: ConfigPath | None = None
     """With a PostgreSQL `source`: file with the password, in the format of `.pgpass`, mode 0600. Default: PGPASSWORD,
     PGPASSFILE or `~/.pgpass`, as in PostgreSQL's own programs."""
-    recode: ConfigPath | None = None
-    """The party's recode file, TOML: what its table writes otherwise than the schema, in spellings of cells, names of
-    columns and units. The node reads it with the table. Default: the table is as the schema says."""
+    recode: ConfigPath | RecodeTables | None = None
+    """What the party's table writes otherwise than the schema, in spellings of cells, names of columns and units: a
+    recode file, TOML, which the node reads with the table; or what such a file says, in tables `[recode.columns.NAME]`
+    of this file. Default: the table is as the schema says."""
     data_source: str | None = Field(default=None, min_length=1)
     """Name of the data in the ledger. Default: the data file's name, or the database's. Keep the old name when the same
     rows move to another file or database."""

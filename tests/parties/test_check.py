@@ -200,7 +200,7 @@ def test_a_policy_that_admits_nothing_is_advice(offline):
     (offline.directory("ada") / "policy.toml").write_text("")
     found = run(offline)["policy"]
     assert found.status == "advice"
-    assert "learners and designs" in found.fix
+    assert "learners and designs, or take one of `rado party policy`" in found.fix
 
 
 def test_a_design_that_can_never_be_answered_is_advised(offline):
@@ -239,6 +239,7 @@ def test_what_the_schema_changes_is_named_also_if_it_is_little(offline):
     assert "38 of 100 rows (38.0 %) become zero vectors: in column 'stayed' 30 of 100 cells are in neither" in found.fix
     assert "in column 'smoker' 23 of 100 cells are in neither true nor false of the schema" in found.fix
     assert "would match without case" in found.fix
+    assert "`rado party spellings` lists the texts" in found.fix
 
 
 def test_the_ledger_shows_what_remains_and_the_check_does_not_create_it(offline):
