@@ -256,12 +256,11 @@ class Population:
         coding = self.schema.label.coding
         return Records(store(self.x[rows]), self.labels[rows].astype(coding.dtype), self.usable[rows], coding=coding)
 
-    def expected(self, estimator: str, epsilon: float) -> float | None:
-        """The share that a plan expects to be stated; None of curves and of several classes."""
+    def expected(self, estimator: str, epsilon: float) -> ExpectedCoefficients | None:
+        """What a plan expects to be stated; None of curves and of several classes."""
         made = None if estimator == "linear" else make_estimator(estimator, **self._options)
         terms = self.schema, len(self.x), Fraction(str(epsilon)), Fraction(str(DELTA))
-        found = ExpectedCoefficients.of(estimator, made, *terms, honest=(PARTIES - COLLUDING) / PARTIES)
-        return None if found is None else found.share
+        return ExpectedCoefficients.of(estimator, made, *terms, honest=(PARTIES - COLLUDING) / PARTIES)
 
     @property
     def _options(self) -> dict[str, Any]:

@@ -40,6 +40,22 @@ def test_intervals_of_columns_that_nearly_determine_one_another_hold_and_are_no_
     assert np.mean((widths / needed)[stated]) < 5.0
 
 
+@pytest.mark.more
+@pytest.mark.parametrize("name", ["abalone", "adult_train", "flchain"])
+def test_no_fewer_coefficients_are_measured_than_a_plan_says(name):
+    """Their columns determine one another, their levels are rare, or their columns hardly vary."""
+    if not (SHARED / f"{name}.csv.gz").is_file():
+        pytest.skip(f"the directory {SHARED} does not have {name}")
+    population = Population.of(name)
+    for estimator in set(TABLES[name].estimators) - {"additive"}:
+        for epsilon in (0.3, 1.0):
+            stated = np.mean([population.errors(estimator, epsilon, seed)[2] for seed in range(3)])
+            said = population.expected(estimator, epsilon)
+            assert said is not None
+            assert said.least_share <= stated + 0.05
+            assert said.warning() is not None
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", ["rotterdam", "prostate_survival"])
