@@ -167,15 +167,23 @@ class ExpectedCoefficients:
 
     @classmethod
     def of(
-        cls, name: str, estimator: Any, schema: Schema, rows: int, epsilon: Fraction, delta: Fraction, **more: float
+        cls,
+        name: str,
+        estimator: Any,
+        schema: Schema,
+        rows: int,
+        epsilon: Fraction,
+        delta: Fraction,
+        *,
+        honest: float = _HONEST,
     ) -> Self | None:
         """Of an estimator with its options; None if it states no coefficients, or no rows are known."""
         trainings = [_Training.of(name, estimator, schema, each.events) for each in (_USUAL, _UNFAVOURABLE)]
         usual, unfavourable = trainings
         if usual is None or unfavourable is None or rows <= 0 or delta <= 0 or len(effects(schema)) <= 1:
             return None
-        worse = cls(unfavourable, schema, rows, epsilon, delta, assumed=_UNFAVOURABLE, **more)
-        return cls(usual, schema, rows, epsilon, delta, unfavourable=worse, **more)
+        worse = cls(unfavourable, schema, rows, epsilon, delta, honest, _UNFAVOURABLE)
+        return cls(usual, schema, rows, epsilon, delta, honest, unfavourable=worse)
 
     @property
     def share(self) -> float:
