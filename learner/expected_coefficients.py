@@ -145,9 +145,10 @@ class _Training:
         return cls(clip, curvature, curvature, part, widened, first)
 
     def variance(self, d: int, rows: float, mu: float) -> float:
-        """Of a weight whose column has deviation 1, for noise and the choice of the rows."""
+        """Of a weight whose column has deviation 1, for noise, the choice of the rows, and clipping of long tails."""
         noise = 2.0 * self.clip * math.sqrt(d) / (mu * math.sqrt(self.part) * rows)
-        return (noise**2 + self.square / rows) / self.curvature**2
+        moved = 0.0 if self.doubts is None else self.doubts.moved
+        return (noise**2 + self.square * (1.0 / rows + moved**2)) / self.curvature**2
 
 
 @dataclass(frozen=True)
