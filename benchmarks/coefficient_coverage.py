@@ -88,9 +88,13 @@ class Source:
     """The table's name, if it is another."""
 
 
+INCOME = ("person", "meddol", "site", "mdvis")
+
 TABLES = {
     "cps1988": Source("wage", {"target": "number"}, ("newton", "linear", "additive")),
-    "diamonds": Source("price", {"target": "number"}, ("additive",)),
+    "diamonds": Source("price", {"target": "number"}, ("newton", "linear", "additive")),
+    "kappa": Source("kappa", {"target": "number", "excluded": ("time_days", "death")}, ("newton", "linear"), "flchain"),
+    "income": Source("linc", {"target": "number", "excluded": INCOME}, ("newton", "linear"), "randhie"),
     "abalone": Source("label", {"target": "number"}, ("newton", "linear")),
     "wine_white": Source("label", {"target": "number"}, ("newton", "linear")),
     "randhie": Source("mdvis", {"target": "count", "excluded": ("person", "meddol", "site")}, ("newton", "additive")),
