@@ -305,7 +305,8 @@ def conditions(directions: Directions, feature_map: FeatureMap | None, width: in
 
 def conditions_of_classes(rows: Matrix, classes: int) -> Matrix:
     """Those of weights (k d,), class by class, whose differences between neighbouring classes meet `rows`, (any, d)."""
-    return np.kron(np.diff(np.eye(classes), axis=0), rows)
+    found: Matrix = np.kron(np.diff(np.eye(classes), axis=0), rows).astype(np.float64)
+    return found
 
 
 def nearest(point: Vector, rows: Matrix) -> Vector:
