@@ -144,10 +144,12 @@ class _Training:
         widened = WIDENED_OF_LOG_ODDS if clip >= CLIP_OF_LOG_ODDS else WIDENED * OfLogOdds.widened
         return cls(clip, curvature, curvature, part, widened, first)
 
-    def variance(self, d: int, rows: float, mu: float) -> float:
-        """Of a weight whose column has deviation 1, for noise, the choice of the rows, and clipping of long tails."""
+    def variance(self, d: int, rows: float, mu: float, moved: float) -> float:
+        """Of a weight whose column has deviation 1, for noise, the choice of the rows, and clipping of long tails.
+
+        moved: as of `Doubts`.
+        """
         noise = 2.0 * self.clip * math.sqrt(d) / (mu * math.sqrt(self.part) * rows)
-        moved = 0.0 if self.doubts is None else self.doubts.moved
         return (noise**2 + self.square * (1.0 / rows + moved**2)) / self.curvature**2
 
 
@@ -273,7 +275,7 @@ class ExpectedCoefficients:
     def _share_of(self, rows: float, mu: float) -> float:
         limits = self._limits
         mu *= math.sqrt(self.honest)
-        each: float | Floats = self.training.variance(self.schema.d, rows, mu)
+        each: float | Floats = self.training.variance(self.schema.d, rows, mu, self._moved)
         noise = self._product_noise / (mu * math.sqrt(self.training.moments_part) * rows)
         if self.training.is_of_moments:
             # The noise is on sums over the columns as they are.
@@ -293,6 +295,11 @@ class ExpectedCoefficients:
             measurable_widths(column, self._combinations, limits) & (column <= MOST_HALF_WIDTH) for column in widths.T
         ]
         return float(np.mean(stated))
+
+    @property
+    def _moved(self) -> float:
+        """What is allowed for long tails; on most tables what is allowed for columns is enough for both."""
+        return self.training.doubts.moved if self.training.doubts and self.assumed is _UNFAVOURABLE else 0.0
 
     @property
     def _limits(self) -> Limits:
