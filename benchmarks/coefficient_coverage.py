@@ -88,9 +88,13 @@ class Source:
     """The table's name, if it is another."""
 
 
+INCOME = ("person", "meddol", "site", "mdvis")
+
 TABLES = {
     "cps1988": Source("wage", {"target": "number"}, ("newton", "linear", "additive")),
-    "diamonds": Source("price", {"target": "number"}, ("additive",)),
+    "diamonds": Source("price", {"target": "number"}, ("newton", "linear", "additive")),
+    "kappa": Source("kappa", {"target": "number", "excluded": ("time_days", "death")}, ("newton", "linear"), "flchain"),
+    "income": Source("linc", {"target": "number", "excluded": INCOME}, ("newton", "linear"), "randhie"),
     "abalone": Source("label", {"target": "number"}, ("newton", "linear")),
     "wine_white": Source("label", {"target": "number"}, ("newton", "linear")),
     "randhie": Source("mdvis", {"target": "count", "excluded": ("person", "meddol", "site")}, ("newton", "additive")),
@@ -256,12 +260,11 @@ class Population:
         coding = self.schema.label.coding
         return Records(store(self.x[rows]), self.labels[rows].astype(coding.dtype), self.usable[rows], coding=coding)
 
-    def expected(self, estimator: str, epsilon: float) -> float | None:
-        """The share that a plan expects to be stated; None of curves and of several classes."""
+    def expected(self, estimator: str, epsilon: float) -> ExpectedCoefficients | None:
+        """What a plan expects to be stated; None of curves and of several classes."""
         made = None if estimator == "linear" else make_estimator(estimator, **self._options)
         terms = self.schema, len(self.x), Fraction(str(epsilon)), Fraction(str(DELTA))
-        found = ExpectedCoefficients.of(estimator, made, *terms, honest=(PARTIES - COLLUDING) / PARTIES)
-        return None if found is None else found.share
+        return ExpectedCoefficients.of(estimator, made, *terms, honest=(PARTIES - COLLUDING) / PARTIES)
 
     @property
     def _options(self) -> dict[str, Any]:

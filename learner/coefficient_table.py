@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
 from dpcore.records.texts import nearest
+from learner.clipped_weights import what_clipping_does
 from learner.report.coefficients import (
     CONFIDENCE,
     Coefficient,
@@ -263,7 +264,6 @@ class _Scale:
     """What the intercept's estimate has beside its coefficient."""
     adds_to: str
     ratio: str
-    notes: tuple[str, ...] = ()
 
 
 def _scale(model: "Model", of: str) -> _Scale:
@@ -282,30 +282,9 @@ def _scale(model: "Model", of: str) -> _Scale:
     if coding.classes:
         risk = model.sampling is not None
         words = f"the logarithm of the odds of {of!r}" if risk else f"the score of {of!r}"
-        return _Scale(1.0, 0.0, words, "relative risk ratio" if risk else "", _notes_of_scores(model))
+        return _Scale(1.0, 0.0, words, "relative risk ratio" if risk else "")
     odds = model.estimator in model.scoring.log_odds or model.sampling is not None
-    return _Scale(1.0, 0.0, f"the score of {of!r}", "odds ratio" if odds else "", _notes_of_scores(model))
-
-
-_CLIPPED = (
-    "Gradients were clipped: these are no log odds. Intervals are of the weights that this loss with clipped gradients "
-    "has over very many rows. Coefficients of a logistic regression on the pooled rows are "
-    "usually nearer to 0, on public tables by a factor of 1.3 to 2.2, and intervals need not contain them. Train "
-    "with a clip of at least 1 for odds ratios."
-)
-
-
-_CLIPPED_OF_CLASSES = (
-    "Gradients were clipped or classes weighted, or there are too many weights: these are no logarithms of relative "
-    "risk ratios, and no errors are stated. Train with a clip of at least 1.5 for relative risk ratios with intervals."
-)
-
-
-def _notes_of_scores(model: "Model") -> tuple[str, ...]:
-    """What coefficients of classes are not."""
-    if model.estimator != "newton" or model.sampling is not None:
-        return ()
-    return (_CLIPPED_OF_CLASSES if model.schema.label.coding.classes else _CLIPPED,)
+    return _Scale(1.0, 0.0, f"the score of {of!r}", "odds ratio" if odds else "")
 
 
 def _table(model: "Model", found: Coefficients, adjustment: Adjustment) -> CoefficientTable:
@@ -321,7 +300,12 @@ def _table(model: "Model", found: Coefficients, adjustment: Adjustment) -> Coeff
         if rows[place].p_value is not None:
             rows[place] = replace(rows[place], p_value=p_value)
     return CoefficientTable(
-        found.of, tuple(rows), scale.adds_to, scale.ratio, adjustment, (*_notes(model, found, rows), *scale.notes)
+        found.of,
+        tuple(rows),
+        scale.adds_to,
+        scale.ratio,
+        adjustment,
+        (*_notes(model, found, rows), *what_clipping_does(model)),
     )
 
 

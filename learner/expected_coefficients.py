@@ -5,12 +5,13 @@ in units of the score; over the curvature it is that of a weight of a column tha
 
 A weight's own deviation is that over its column's, and `learner.uncertainty.measurable` says which are too wide.
 
-What only rows tell is assumed, as on public tables: how columns and labels vary (`_SPREADS`, `_Training`). So it is an
-estimate, and no claim; how near it comes is in docs/how-to/coefficients.md.
+What only rows tell is assumed, twice: as on most public tables (`_USUAL`), and as on those whose columns nearly
+determine one another, whose levels and events are rare, and whose label varies little (`_UNFAVOURABLE`). Both are said,
+and a plan warns by the second. It is an estimate, and no claim; how near it comes is in docs/how-to/coefficients.md.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -44,17 +45,39 @@ from learner.uncertainty import FACTOR, MOST_HALF_WIDTH, OF_CLASSES, Limits, mea
 
 Floats = NDArray[np.float64]
 
-_SPREADS = (0.15, 0.25, 0.35, 0.45, 0.55)
-"""What others do not explain of a number between -1 and 1: deviations of columns, each as frequent as another."""
-_FLAG_VARIANCE = 0.75
-"""Of a flag, 1 or -1, that is true in a quarter of the rows."""
-_LOST, _LOST_OF_VALUES = 2.0, 0.5
-"""How much the noise on moments hides of what a column varies by, see `_product_noise`, for two classes and for others,
-whose columns are centred (dpcore.estimators.column_covariances). Chosen on the tables of the documentation."""
-_LOST_OF_NUMBERS = 1.5
-"""The same of numbers, by the draws that are less favourable (dpcore.estimators.errors_of_numbers)."""
-_LABEL = 0.3
-"""The deviation of a number, over half of its range."""
+
+@dataclass(frozen=True)
+class Assumed:
+    """What a schema does not say of rows."""
+
+    spreads: tuple[float, ...]
+    """What others do not explain of a number between -1 and 1: deviations of columns, each as frequent as another."""
+    flag_variance: float
+    """Of a flag, 1 or -1, that others do not explain."""
+    is_first_largest: bool
+    """The first level, with which others are compared, is the most frequent, and not the rarest."""
+    level_left: float
+    """What other columns do not explain of the variance of a level."""
+    label: float
+    """The deviation of a number, over half of its range."""
+    events: float
+    """The share of records that have the event."""
+    lost: Mapping[str, float]
+    """How much the noise on moments hides of what a column varies by, see `_product_noise`, by the kind of label."""
+
+
+_USUAL = Assumed(
+    *((0.15, 0.25, 0.35, 0.45, 0.55), 0.75, True, 1.0, 0.3, 0.3),
+    {"signs": 2.0, "count": 0.5, "number": 1.5, "event-time": 1.0},
+)
+"""A flag is true in a quarter of the rows, three of ten records have the event. Chosen on the documentation's tables;
+columns of labels without classes are centred (dpcore.estimators.column_covariances)."""
+_UNFAVOURABLE = Assumed(
+    *((0.04, 0.06, 0.1, 0.15, 0.25), 0.08, False, 0.5, 0.1, 0.05),
+    {"signs": 2.0, "count": 1.0, "number": 2.5, "event-time": 6.0},
+)
+"""A flag is true in one of fifty rows, one of twenty records has the event. The spreads are those of weights and sizes
+of the same animals (abalone), the others as on adult, flchain and prostate survival."""
 _LEAST_KNOWN = 0.003
 """As of dpcore.estimators.errors_of_weights."""
 _LEAST = 0.5
@@ -88,8 +111,11 @@ class _Training:
     """Of a number (dpcore.estimators.errors_of_numbers)."""
 
     @classmethod
-    def of(cls, name: str, estimator: Any, schema: Schema) -> Self | None:
-        """Of an estimator with its options; None if it states no coefficients with intervals."""
+    def of(cls, name: str, estimator: Any, schema: Schema, events: float) -> Self | None:
+        """Of an estimator with its options; None if it states no coefficients with intervals.
+
+        events: the share of records that have the event.
+        """
         coding = schema.label.coding
         if not schema.bias or coding.classes:
             return None
@@ -97,9 +123,9 @@ class _Training:
             linear = WIDENED_OF_LEAST_SQUARES, 1.0
             return cls(0.0, 1.0, 1.0 / 16.0, 1.0, *linear, is_of_moments=True, doubts=Doubts())
         if name == "hazards" and coding.intervals:
-            # Three of ten records have the event.
             part = 1.0 - estimator.cells_part - estimator.moments_part
-            return cls(estimator.clip * math.sqrt(0.6), 0.24, 0.3, part, OfHazards.widened, estimator.moments_part)
+            clip, curvature = estimator.clip * math.sqrt(2.0 * events), 0.8 * events
+            return cls(clip, curvature, events, part, OfHazards.widened, estimator.moments_part)
         return cls._of_newton(estimator, coding) if name == "newton" and not coding.intervals else None
 
     @classmethod
@@ -118,10 +144,13 @@ class _Training:
         widened = WIDENED_OF_LOG_ODDS if clip >= CLIP_OF_LOG_ODDS else WIDENED * OfLogOdds.widened
         return cls(clip, curvature, curvature, part, widened, first)
 
-    def variance(self, d: int, rows: float, mu: float) -> float:
-        """Of a weight whose column has deviation 1, for noise and the choice of the rows."""
+    def variance(self, d: int, rows: float, mu: float, moved: float) -> float:
+        """Of a weight whose column has deviation 1, for noise, the choice of the rows, and clipping of long tails.
+
+        moved: as of `Doubts`.
+        """
         noise = 2.0 * self.clip * math.sqrt(d) / (mu * math.sqrt(self.part) * rows)
-        return (noise**2 + self.square / rows) / self.curvature**2
+        return (noise**2 + self.square * (1.0 / rows + moved**2)) / self.curvature**2
 
 
 @dataclass(frozen=True)
@@ -135,21 +164,39 @@ class ExpectedCoefficients:
     delta: Fraction
     honest: float = _HONEST
     """The share of the parties that are honest: noise is calibrated to theirs."""
+    assumed: Assumed = _USUAL
+    unfavourable: "ExpectedCoefficients | None" = None
+    """The same under `_UNFAVOURABLE`."""
 
     @classmethod
     def of(
-        cls, name: str, estimator: Any, schema: Schema, rows: int, epsilon: Fraction, delta: Fraction, **more: float
+        cls,
+        name: str,
+        estimator: Any,
+        schema: Schema,
+        rows: int,
+        epsilon: Fraction,
+        delta: Fraction,
+        *,
+        honest: float = _HONEST,
     ) -> Self | None:
         """Of an estimator with its options; None if it states no coefficients, or no rows are known."""
-        training = _Training.of(name, estimator, schema)
-        if training is None or rows <= 0 or delta <= 0 or len(effects(schema)) <= 1:
+        trainings = [_Training.of(name, estimator, schema, each.events) for each in (_USUAL, _UNFAVOURABLE)]
+        usual, unfavourable = trainings
+        if usual is None or unfavourable is None or rows <= 0 or delta <= 0 or len(effects(schema)) <= 1:
             return None
-        return cls(training, schema, rows, epsilon, delta, **more)
+        worse = cls(unfavourable, schema, rows, epsilon, delta, honest, _UNFAVOURABLE)
+        return cls(usual, schema, rows, epsilon, delta, honest, unfavourable=worse)
 
     @property
     def share(self) -> float:
-        """Of the coefficients, without the intercept, those that can be measured."""
+        """Of the coefficients, without the intercept, those that can be measured, on tables as most are."""
         return self._share_of(self.rows, float(gaussian_mu(self.epsilon, self.delta)))
+
+    @property
+    def least_share(self) -> float:
+        """The same where columns nearly determine one another, and levels and events are rare."""
+        return self.share if self.unfavourable is None else min(self.share, self.unfavourable.share)
 
     @property
     def count(self) -> int:
@@ -157,18 +204,30 @@ class ExpectedCoefficients:
         return len(self._combinations)
 
     def warning(self) -> str | None:
-        """That more than half of the coefficients will not be measured, and what would help; None if not so."""
-        share = self.share
-        if share >= _LEAST:
+        """That more than half of the coefficients may not be measured, and what would help; None if they will."""
+        least, share = self.least_share, self.share
+        if least >= _LEAST:
             return None
-        few = round(share * self.count) or "none"
-        enough = [*self._rows_that_do(), *self._epsilon_that_does()]
-        helps = f" To measure half of them it would take {' or '.join(enough)}." if enough else ""
-        return (
-            f"at epsilon {float(self.epsilon):.4g} over {self.rows:,.0f} rows about {few} of {self.count} coefficients "
-            f"can be measured, as far as sizes say, and the others will be stated as not measurable; predictions may "
-            f"still be good.{helps}"
+        few, usual = round(least * self.count), round(share * self.count)
+        found = f"between {few or 'none'} and about {usual}"
+        if few == usual:
+            found = f"about {usual}" if usual else "none"
+        said = (
+            f"at epsilon {float(self.epsilon):.4g} over {self.rows:,.0f} rows {found} of {self.count} coefficients "
+            "can be measured, as far as sizes say, the fewer the more columns determine one another and the rarer "
+            "levels and events are; the others will be stated as not measurable, and predictions may still be good."
         )
+        helps = [] if share >= _LEAST else self.enough()
+        if helps:
+            said += f" To measure half of them it would take {' or '.join(helps)}."
+        worse = [] if self.unfavourable is None else self.unfavourable.enough()
+        if worse and worse != helps:
+            said += f" At worst half of them take {' or '.join(worse)}."
+        return said
+
+    def enough(self) -> list[str]:
+        """What would measure half of them."""
+        return [*self._rows_that_do(), *self._epsilon_that_does()]
 
     @cached_property
     def _combinations(self) -> Floats:
@@ -177,15 +236,18 @@ class ExpectedCoefficients:
     @cached_property
     def _variances(self) -> Floats:
         """Of columns that others do not explain: (spreads, d)."""
-        found = np.ones((len(_SPREADS), self.schema.d))
+        assumed = self.assumed
+        found = np.ones((len(assumed.spreads), self.schema.d))
         reals = {each.name for each in self.schema.numbers}
         for place, name in enumerate(self.schema.coordinates[:-1]):
-            found[:, place] = np.square(_SPREADS) if name in reals else _FLAG_VARIANCE
+            found[:, place] = np.square(assumed.spreads) if name in reals else assumed.flag_variance
         for places in level_places(self.schema):
-            # The largest level is the first of one spread, and has the mean share.
             shares = 1.0 / np.arange(1.0, len(places) + 1.0)
-            found[:, places] = shares / shares.sum()
-            found[:, places[0]] = 1.0 / len(places)
+            shares /= shares.sum()
+            found[:, places] = assumed.level_left * (shares if assumed.is_first_largest else shares[::-1])
+            if assumed.is_first_largest:
+                # The largest level is the first of one spread, and has the mean share.
+                found[:, places[0]] = assumed.level_left / len(places)
         return found
 
     @cached_property
@@ -213,17 +275,16 @@ class ExpectedCoefficients:
     def _share_of(self, rows: float, mu: float) -> float:
         limits = self._limits
         mu *= math.sqrt(self.honest)
-        each: float | Floats = self.training.variance(self.schema.d, rows, mu)
+        each: float | Floats = self.training.variance(self.schema.d, rows, mu, self._moved)
         noise = self._product_noise / (mu * math.sqrt(self.training.moments_part) * rows)
         if self.training.is_of_moments:
             # The noise is on sums over the columns as they are.
             each = each + noise**2 / self._variances
-        lost, doubts = _LOST_OF_VALUES if self.schema.label.coding.has_value else _LOST, self.training.doubts
-        lost = lost if doubts is None else _LOST_OF_NUMBERS
+        doubts, lost = self.training.doubts, self.assumed.lost[self.schema.label.coding.kind]
         known = np.maximum(1.0 - lost * noise * math.sqrt(self.schema.d) / self._variances, _LEAST_KNOWN)
         prior = np.full(self._variances.shape, limits.prior)
         if doubts is not None:
-            prior[:, self._is_column] = _LABEL / np.sqrt(self._variances[:, self._is_column])
+            prior[:, self._is_column] = self.assumed.label / np.sqrt(self._variances[:, self._is_column])
         variances = 1.0 / (np.square(1.0 / prior) + self._variances * known / each)
         if doubts is not None:
             unknown = self._is_column & (variances > np.square(doubts.left * prior))
@@ -234,6 +295,11 @@ class ExpectedCoefficients:
             measurable_widths(column, self._combinations, limits) & (column <= MOST_HALF_WIDTH) for column in widths.T
         ]
         return float(np.mean(stated))
+
+    @property
+    def _moved(self) -> float:
+        """What is allowed for long tails; on most tables what is allowed for columns is enough for both."""
+        return self.training.doubts.moved if self.training.doubts and self.assumed is _UNFAVOURABLE else 0.0
 
     @property
     def _limits(self) -> Limits:

@@ -20,6 +20,7 @@ from dpcore.records.features import (
     plain,
 )
 from dpcore.records.schema import Schema
+from learner.clipped_weights import what_clipping_does
 from learner.decisions import Shifts, Threshold
 from learner.pipelines import RULES, exported_terms, steps_of
 from learner.scoring_base import Scoring
@@ -100,6 +101,11 @@ class ExportedModel(Protocol):
     @property
     def feature_map(self) -> FeatureMap | None:
         """What rows are mapped by; theta is then over its coordinates."""
+        ...
+
+    @property
+    def sampling(self) -> NDArray[np.float64] | None:
+        """The part of the choice of the rows in the errors of theta, if it is known."""
         ...
 
     @property
@@ -218,6 +224,7 @@ def to_original_units(model: ExportedModel) -> dict[str, Any]:
         "release_digest": model.release_digest.hex(),
         **_said(model),
         "decision_in_words": model.decision_sentences,
+        "clipping_in_words": list(what_clipping_does(model)),
         "texts": list(schema.texts),
         **(_linear(model) if model.feature_map is None else _mapped(model, model.feature_map)),
         "privacy": model.statement.to_dict(),

@@ -38,6 +38,7 @@ from dpcore.estimators.additive_terms import (
     Directions,
     additive_terms,
     conditions,
+    conditions_of_classes,
     directions_of,
     nearest,
     ordered_features,
@@ -113,7 +114,8 @@ class PrivateAdditive(LinearClassifier):
     then None, groups_ has mean variances over the classes, and all directions are kept.
 
     - pairs None means none, and True all of them, if they fit: signs choose pairs of two classes only.
-    - increasing and decreasing are refused: a class whose score rises may become less likely, as others' rise more.
+    - increasing and decreasing are about classes in the schema's order: the log odds of each class against the one
+      before never fall, or never rise. So with an increasing feature a class or a later one never becomes less likely.
 
     Of a number, a count or a time scores are as of `PrivateNewton` and `ProportionalHazards`, and `rounds` is at
     least 4 for a time or an exposure, which take a query more.
@@ -167,11 +169,6 @@ class PrivateAdditive(LinearClassifier):
         self._check()
         check_asked(self.class_weight, oracle.schema)
         check_left(oracle)
-        if oracle.schema.label.classes and (self.increasing or self.decreasing):
-            raise ConfigurationError(
-                f"increasing and decreasing are of two classes, and {oracle.schema.label.column!r} is a label of "
-                f"{oracle.schema.label.words}: a class whose score rises may become less likely; leave them out"
-            )
         self._check_label(oracle.schema)
         directions = directions_of(oracle.schema, self.increasing, self.decreasing)
         sizes = Sizes(oracle, self._wanted(oracle.schema), self.rounds, self.information, _exact(self.pairs_part))
@@ -197,10 +194,11 @@ class PrivateAdditive(LinearClassifier):
         self.class_weights_: tuple[int, ...] = getattr(straight, "class_weights_", ())
         self.left_out_: list[str] = [reason]
         self.warning_: str | None = "; ".join(filter(None, (reason, straight.warning_)))
-        if oracle.schema.label.classes:
-            self._keep_classes(straight.theta_)
+        rows = conditions(directions, None, oracle.schema.d)
+        if classes := oracle.schema.label.classes:
+            found = _nearest(straight.theta_.ravel(), conditions_of_classes(rows, classes), self.covariance_)
+            self._keep_classes(found.reshape(straight.theta_.shape))
         else:
-            rows = conditions(directions, None, len(straight.theta_))
             self._keep_encoded(_nearest(straight.theta_, rows, self.covariance_))
         if isinstance(straight, ProportionalHazards):
             self.log_hazards_ = straight.log_hazards_

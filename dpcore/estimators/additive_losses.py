@@ -143,6 +143,7 @@ def rounds_of_classes(
         float(clip),
         terms,
         shrinkage,
+        settings.directions,
     )
     return rounds, weighing
 

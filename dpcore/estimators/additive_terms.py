@@ -229,6 +229,10 @@ def _smooth(count: int) -> Matrix:
 # of the range can keep the order, and no product can. The model becomes the nearest one in the conditions' convex cone,
 # in the coordinates of the answers, so it gets no further from a best model in the cone. The conditions use no rows:
 # they cost no privacy.
+#
+# Of several classes, in the schema's order, the log odds of each class against the one before rise. Then so does the
+# chance of this class or a later one, for each class (a monotone likelihood ratio), and of two classes it is the same
+# as for one score.
 
 
 RISING, FALLING = 1, -1
@@ -299,6 +303,12 @@ def conditions(directions: Directions, feature_map: FeatureMap | None, width: in
     return np.array(rows).reshape(len(rows), width)
 
 
+def conditions_of_classes(rows: Matrix, classes: int) -> Matrix:
+    """Those of weights (k d,), class by class, whose differences between neighbouring classes meet `rows`, (any, d)."""
+    found: Matrix = np.kron(np.diff(np.eye(classes), axis=0), rows).astype(np.float64)
+    return found
+
+
 def nearest(point: Vector, rows: Matrix) -> Vector:
     """The point nearest to `point` with rows @ x >= 0, up to rounding. point: (d,). rows: (conditions, d).
 
@@ -313,7 +323,9 @@ def nearest(point: Vector, rows: Matrix) -> Vector:
     size = np.linalg.norm(rows, axis=1)
     scaled = rows[size > 0] / size[size > 0, np.newaxis]
     # scipy.optimize.nnls of versions 1.15 to 1.17 errs if conditions depend on each other (scipy's issue 25389).
-    weights = lsq_linear(scaled.T, -point, (0.0, np.inf), method="bvls", tol=1e-15).x
+    # Several classes have far more coordinates than conditions, whose span is all that matters.
+    axes, small = np.linalg.qr(scaled.T)
+    weights = lsq_linear(small, -(axes.T @ point), (0.0, np.inf), method="bvls", tol=1e-15).x
     return np.asarray(point + scaled.T @ weights)
 
 

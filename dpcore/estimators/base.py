@@ -9,12 +9,14 @@ An estimator is trained by `fit_release`, `fit_moments(moments)`, `fit_queries(o
 """
 
 from abc import ABCMeta, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from scipy import special
+from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
@@ -100,8 +102,16 @@ def draw_plain_rados(edges: Matrix, count: int, random_state: np.random.RandomSt
     return rados
 
 
-class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # untyped base
+class LinearClassifier(
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]  # untyped bases
+    TransformerMixin,  # type: ignore[misc]
+    ClassifierMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
     """A linear classifier sign(theta . x) with scikit-learn's interface; subclasses define how theta is estimated.
+
+    It is a transformer too, as scikit-learn's LinearDiscriminantAnalysis is: `transform` gives its scores as columns,
+    which `set_output` makes a data frame.
 
     After fitting: `theta_` (d,) the paper's vector, bias included and last; `coef_`, `intercept_`, `classes_` and
     `n_features_in_` as in scikit-learn. For a label of several classes: `theta_` = `coef_` (k, d), a row of weights for
@@ -200,6 +210,16 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         margins: Vector = rows @ self.coef_[0] + self.intercept_[0]
         return margins
 
+    def transform(self, X: ArrayLike) -> Matrix:
+        """The scores of `decision_function` as columns: (rows, 1), of several classes (rows, k)."""
+        scores = self.decision_function(X)
+        return scores[:, np.newaxis] if scores.ndim == 1 else scores
+
+    @property
+    def _n_features_out(self) -> int:
+        """How many columns `transform` has: scikit-learn names them after the class."""
+        return 1 if self.theta_.ndim == 1 else len(self.theta_)
+
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Classes, shape (rows,). A margin of exactly zero is classes_[0], as is a tie. X: (rows, n_features_in_)."""
         scores = self.decision_function(X)
@@ -211,6 +231,28 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  #
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = self.several_classes
         return tags
+
+
+class LogOdds:
+    """Of a `LinearClassifier` whose scores are log odds under an assumption that its docstring states."""
+
+    decision_function: Callable[[ArrayLike], Vector | Matrix]
+
+    def predict_proba(self, X: ArrayLike) -> Matrix:
+        """The chance of each of `classes_`, (rows, k): right as far as the assumption is.
+
+        Raises as `decision_function`.
+        """
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            scores = np.column_stack([np.zeros(len(scores)), scores])
+        chances: Matrix = special.softmax(scores, axis=1)
+        return chances
+
+    def predict_log_proba(self, X: ArrayLike) -> Matrix:
+        """The logarithm of `predict_proba`; of a chance too small for a double it is minus infinity."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
 
 
 class RadoClassifier(LinearClassifier, metaclass=ABCMeta):

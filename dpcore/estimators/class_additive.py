@@ -29,7 +29,7 @@ from fractions import Fraction
 import numpy as np
 
 from dpcore.estimators.additive_rounds import Prior
-from dpcore.estimators.additive_terms import AdditiveTerms
+from dpcore.estimators.additive_terms import AdditiveTerms, Directions, conditions, conditions_of_classes, nearest
 from dpcore.estimators.class_discriminant import GaussianClasses
 from dpcore.estimators.class_newton import Surrogate, centred
 from dpcore.estimators.oracle import GradientEstimate
@@ -148,6 +148,7 @@ class ClassRounds:
         clip: float,
         terms: AdditiveTerms,
         shrinkage: float,
+        directions: Directions,
     ) -> None:
         """ask: the gradient of the mapped records at phi, for a part of the budget. basis: P, (d, d)."""
         self._ask, self._terms, self._rows, self._basis = ask, terms, moments.rows, basis
@@ -158,7 +159,9 @@ class ClassRounds:
         self._prior = Prior.of(terms.groups, basis)
         self._seen: list[_Seen] = []
         self._damping = 0.0
-        self.phi = _first(classes, moments, basis)
+        rows = conditions(directions, terms.feature_map, basis.shape[1]) @ basis.T
+        self._ordered = conditions_of_classes(rows, moments.classes)
+        self.phi = self._in_order(_first(classes, moments, basis), np.ones(moments.classes))
         self.groups: dict[str, float] = {}
 
     @property
@@ -202,7 +205,15 @@ class ClassRounds:
         pull = max(_LEAST_PULL, _PULL_FOR_NOISE * float(np.sqrt(variance))) + self._damping
         found = self._root(start, correction, pull, _STEPS)
         self._shrink(found, curvature, variance)
-        self.phi = _bounded(start, self._root(found, correction, pull, _FURTHER_STEPS))
+        self.phi = self._in_order(_bounded(start, self._root(found, correction, pull, _FURTHER_STEPS)), curvature)
+
+    def _in_order(self, phi: Matrix, curvature: Vector) -> Matrix:
+        """The nearest weights (k, d) with the directions that are given, where classes count as they curve the loss."""
+        if not len(self._ordered):
+            return phi
+        scale = np.repeat(np.sqrt(curvature), phi.shape[1])
+        found = nearest(phi.ravel() * scale, self._ordered / scale) / scale
+        return centred(found.reshape(phi.shape))
 
     def _root(self, phi: Matrix, correction: _Correction, pull: float, steps: int) -> Matrix:
         """From phi, the root of gradient + penalties + correction + pull (its distance from the correction's base)."""

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpcore.errors import ConfigurationError
-from dpcore.estimators.base import RadoClassifier, RadoSample
+from dpcore.estimators.base import LogOdds, RadoClassifier, RadoSample
 from dpcore.estimators.class_discriminant import SHRINKAGE, GaussianClasses
 from dpcore.estimators.moments_discriminant import (
     EdgeMoments,
@@ -142,7 +142,7 @@ _LEAST_SPREAD = 0.02
 """Lower bound on the variance of a feature in [-1, 1] within a class, as a fraction of the largest possible."""
 
 
-class MeanVariance(RadoClassifier):
+class MeanVariance(LogOdds, RadoClassifier):
     """The linear classifier of least logistic loss over Gaussian classes with the moments of the rados.
 
     - ridge: None chooses it, and the target, from the rados; otherwise at least 0, and W becomes (W + ridge target) /

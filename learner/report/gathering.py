@@ -12,6 +12,7 @@ from dpcore.accounting.odds import exceptions
 from dpcore.accounting.protection import WHOLE
 from dpcore.errors import ConfigurationError
 from dpcore.queries.statement import PrivacyStatement
+from learner.clipped_weights import what_clipping_does
 from learner.composition import EpsilonCurve, curves
 from learner.config import LearnerConfig
 from learner.history import RELEASE_NAME_DIGITS
@@ -192,6 +193,7 @@ class Report:
             "exceptions": self.exceptions,
             "curves": [asdict(curve) for curve in self.curves],
             "coefficients": by_score({each.of: each.to_dict() for each in self.coefficients}),
+            "clipping": [] if self.model is None else list(what_clipping_does(self.model)),
             "shapes": by_score({each.label: each.to_dict(each.ranked) for each in self.shapes}),
             "evaluations": [measured.to_dict() for measured in self.measured],
             "schema_digest": self.schema_digest,

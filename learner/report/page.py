@@ -13,6 +13,7 @@ from dpcore.evaluation.evaluation import Evaluation
 from dpcore.evaluation.thresholds import is_measurable
 from dpcore.numbers.rationals import rounded_up
 from dpcore.records.features import EventTime
+from learner.clipped_weights import what_clipping_does
 from learner.composition import EpsilonCurve, Point
 from learner.estimators import FROM_RELEASES
 from learner.report import sentences
@@ -119,6 +120,7 @@ def document(report: Report) -> Document:
             for number, shapes in enumerate(report.shapes, 1)
         ],
         "shape_sentences": sentences.about_shapes(report.shapes[0]) if report.shapes else [],
+        "clipping": () if report.model is None else what_clipping_does(report.model),
         "coefficient_rows": [
             (rows[0].column, rows[0].change, [row.value for row in rows])
             for rows in zip(*(each.rows for each in report.coefficients), strict=True)

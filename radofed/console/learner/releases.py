@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dpcore.errors import ConfigurationError, RadofedError
+from learner.clipped_weights import what_clipping_does
 from learner.config import LearnerConfig
 from learner.estimators import FROM_RELEASES, class_of, make_estimator
 from learner.federation import estimates_of
@@ -111,6 +112,7 @@ class Releases:
             ],
             "names": model.scoring.names,
             "tables": [] if mapped or len(scores) > 1 else [(each, each.cells()) for each in model.coefficients()],
+            "clipping": what_clipping_does(model) if len(scores) > 1 else (),
             "mapped": mapped,
             "bars": _bars_of(model),
             "beside_average": BESIDE_AVERAGE,

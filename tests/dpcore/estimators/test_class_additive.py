@@ -8,6 +8,7 @@ import pytest
 
 from dpcore.errors import ConfigurationError, OracleRefusedError
 from dpcore.estimators.additive import PrivateAdditive
+from dpcore.estimators.additive_terms import conditions_of_classes
 from dpcore.estimators.oracle import ClassRowOracle
 from dpcore.estimators.private_newton import PrivateNewton
 from dpcore.records.feature_map import Hat, Product
@@ -133,19 +134,79 @@ SCHEMA = Schema(
 )
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"increasing": "x0"}, "increasing and decreasing are of two classes, and 'kind' is a label of 50 classes"),
-        (
-            {"pairs": True},
-            "with 66 pairs there are 91 terms, and a model of 50 classes has at most 40; ",
-        ),
-    ],
-)
-def test_what_is_of_two_classes_is_refused_before_anything_is_asked(options, sentence):
+def test_pairs_that_do_not_fit_are_refused_before_anything_is_asked():
     class Silent:
         schema, rows, epsilon, delta = SCHEMA, 10**6, Fraction(1), Fraction(1, 10**6)
 
-    with pytest.raises(ConfigurationError, match=sentence):
-        PrivateAdditive(**options).fit_queries(Silent())
+    with pytest.raises(ConfigurationError, match="with 66 pairs there are 91 terms, and a model of 50 classes has"):
+        PrivateAdditive(pairs=True).fit_queries(Silent())
+
+
+GRID = np.linspace(-1.0, 1.0, 401)
+ROUNDING = 1e-8
+
+
+def steps(fitted: PrivateAdditive, column: int = 0, other: float = 0.2) -> np.ndarray:
+    """Of each class against the one before, how its log odds move along a column."""
+    rows = np.column_stack([np.full((len(GRID), 2), other), np.ones(len(GRID))])
+    rows[:, column] = GRID
+    return np.diff(np.diff(fitted.decision_function(rows), axis=1), axis=0)
+
+
+def graded(seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Four grades that rise with one column, by a curve, and fall with the other."""
+    x = uniform(2, seed)
+    level = 3.0 * np.tanh(3.0 * x[:, 0]) - x[:, 1] + 0.8 * np.random.default_rng(seed).logistic(size=len(x))
+    return x, np.digitize(level, [-2.0, 0.0, 2.0])
+
+
+def test_log_odds_of_later_classes_rise_and_fall_as_told():
+    x, codes = bent()
+    for noise in (1e-4, 0.02):
+        free = PrivateAdditive().fit_queries(Noisy(oracle_of(x, codes), noise))
+        told = PrivateAdditive(increasing="x0", decreasing=["x1"]).fit_queries(Noisy(oracle_of(x, codes), noise))
+        assert steps(free).min() < -1e-3
+        assert steps(told).min() >= -ROUNDING
+        assert steps(told, 1).max() <= ROUNDING
+        assert told.theta_.sum(axis=0) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_the_chance_of_a_class_or_a_later_one_never_falls():
+    x, codes = bent(2)
+    told = PrivateAdditive(increasing="x0").fit_queries(Noisy(oracle_of(x, codes), 0.01))
+    scores = told.decision_function(np.column_stack([GRID, np.full(len(GRID), 0.9), np.ones(len(GRID))]))
+    chances = np.exp(scores - scores.max(axis=1, keepdims=True))
+    chances /= chances.sum(axis=1, keepdims=True)
+    later = np.cumsum(chances[:, ::-1], axis=1)[:, :-1]
+    assert np.diff(later, axis=0).min() >= -ROUNDING
+    # A score by itself may fall: of the middle class it says nothing.
+    assert np.diff(scores, axis=0).min() < -1e-6
+
+
+@pytest.mark.more
+def test_where_grades_rise_the_order_costs_nothing():
+    x, codes = graded()
+    new, true = graded(7)
+    free, told = (
+        PrivateAdditive(**options).fit_queries(Noisy(oracle_of(x, codes), 0.02))
+        for options in ({}, {"increasing": "x0", "decreasing": "x1"})
+    )
+    assert error(told, new, true) <= error(free, new, true) + 0.01
+    quiet = PrivateAdditive(increasing="x0", decreasing="x1").fit_queries(oracle_of(x, codes))
+    assert error(quiet, new, true) <= error(PrivateAdditive().fit_queries(oracle_of(x, codes)), new, true) + 0.01
+
+
+def test_of_two_classes_it_is_the_direction_of_the_score():
+    rows = np.array([[1.0, 0.0, -1.0], [0.0, 2.0, 1.0]])
+    weights = np.array([0.5, -1.0, 2.0])
+    of_both = conditions_of_classes(rows, 2) @ np.concatenate([-weights / 2.0, weights / 2.0])
+    assert of_both == pytest.approx(rows @ weights)
+
+
+def test_a_straight_model_keeps_the_order_of_classes():
+    x, codes = bent()
+    told = PrivateAdditive(increasing="x1").fit_queries(Noisy(oracle_of(x, (codes + 1) % 3), rows=400))
+    assert told.feature_map_ is None
+    assert np.diff(told.theta_[:, 1]).min() >= -1e-12
+    free = PrivateAdditive().fit_queries(Noisy(oracle_of(x, (codes + 1) % 3), rows=400))
+    assert np.diff(free.theta_[:, 1]).min() < -0.1

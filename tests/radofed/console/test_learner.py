@@ -438,9 +438,10 @@ def test_a_model_of_several_classes_has_its_pages(federation, learner, is_mapped
     models = federation.learner.directory / "models"
     models.mkdir(exist_ok=True)
     name = f"classes-{int(is_mapped)}"
-    class_model(mapped=is_mapped).save(models / f"{name}.json")
+    class_model(mapped=is_mapped, estimator="additive" if is_mapped else "newton").save(models / f"{name}.json")
     open_page(page, opening, f"models/{name}")
     text = page.inner_text("main")
+    assert ("no logarithms of relative risk ratios" in text) != is_mapped
     assert "for each class of the label kind, and says the class of the largest" in text
     assert "beside the average of all classes" in text
     assert page.locator("svg[role=img]").count() == len(NAMES)
