@@ -107,8 +107,8 @@ class PrivateNewton(LinearClassifier):
     - rounds: at least 2. moments_part: the part of the budget's squared mu for the first release, by default 0.25, of
       several classes 0.4, of numbers and counts 0.3; the others share the rest equally.
     - clip: C over the root mean square of |z|, by default 0.25, of several classes 0.7; of numbers and counts also over
-      the root of the residual variance, from 1 to 6 for numbers and 1.5 to 3 for counts, by the noise. shrinkage: as in
-      `MomentsDiscriminant`, by default 0.8, of several classes 0.5, of numbers 0.4, of counts 2.
+      the root of the residual variance, from 1 to 6 for numbers and 1.5 to 3 for counts, by the noise.
+    - shrinkage: as in `MomentsDiscriminant`, by default 0.8, of several classes 0.5, of numbers 0.4, of counts 2.
     - norm_bound: the clipping norm R of the moments; None is `roomy_norm` of the schema, and no clipping in `fit`.
       Results hardly change for values up to 1.4 times larger or smaller. Of several classes, numbers and counts None is
       less roomy.
