@@ -93,8 +93,9 @@ def best_descent(
     delta: float,
     explained: Callable[[MeasuredSplit, Vector], float],
     tuning_folds: int,
+    draws: int,
 ) -> NDArray[np.float64]:
-    """What is explained in each fold, with the setting that explains most of the first folds' test rows."""
+    """What is explained, (draws, folds), with the setting that explains most of the first folds' test rows."""
     random = np.random.default_rng(1)
 
     def found(split: MeasuredSplit, setting: DescentSetting) -> float:
@@ -102,4 +103,4 @@ def best_descent(
 
     tried = [np.mean([found(split, setting) for split in splits[:tuning_folds]]) for setting in DESCENTS]
     best = DESCENTS[int(np.argmax(tried))]
-    return np.array([found(split, best) for split in splits])
+    return np.array([[found(split, best) for split in splits] for _ in range(draws)])

@@ -3,7 +3,7 @@
     two classes       the logistic loss, from moments of edges
     several classes   the multinomial logistic loss (dpcore.estimators.class_additive)
     a number          least squares, clipped by the size of residuals (dpcore.estimators.number_newton)
-    a count           the Poisson likelihood; the intercept is corrected for clipping at the end, as there
+    a count           the Poisson likelihood; the intercept is corrected for clipping at the end
     time to an event  proportional hazards, with a baseline (dpcore.estimators.hazards)
 
 The weights of numbers, counts and times start at those of least squares of the label's t, shrunk group by group. Their

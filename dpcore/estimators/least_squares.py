@@ -133,15 +133,21 @@ def exact_moments(rows: Matrix, labels: Vector) -> NumberMoments:
 
 def solve(moments: NumberMoments, shrinkage: float) -> Vector:
     """Theta (d,): the module's steps 1 to 3."""
+    mean, centred = _centred(moments)
+    theta: Vector = inverse(moments, shrinkage) @ centred
+    theta[-1] += mean
+    return theta
+
+
+def inverse(moments: NumberMoments, shrinkage: float) -> Matrix:
+    """A^-1, (d, d), of the module's steps 1 and 3."""
     values, vectors = np.linalg.eigh(moments.product_sum)
     raised = raise_eigenvalues(values, moments.product_noise, shrinkage)
     # Without noise a direction in which the rows do not vary is left out, as in the pseudo-inverse.
     floor = moments.d * np.finfo(np.float64).eps * float(raised.max())
     inverses = np.where(raised > floor, 1.0 / np.maximum(raised, max(floor, np.finfo(np.float64).tiny)), 0.0)
-    mean, centred = _centred(moments)
-    theta: Vector = vectors @ (inverses * (vectors.T @ centred))
-    theta[-1] += mean
-    return theta
+    found: Matrix = (vectors * inverses) @ vectors.T
+    return found
 
 
 def _centred(moments: NumberMoments) -> tuple[float, Vector]:

@@ -12,11 +12,15 @@ entries together hides far more directions than that of each.
 The rounds are those of dpcore.estimators.private_newton; the curvature of a record in a whitened direction is 1 for a
 number, and in proportion to the mean of the label for a count.
 
-Clipping moves the rate of counts, because the largest counts lose most, so the intercept is corrected at the end:
+How far curvature may be from that is as much as the noise of the moments and their clipping hide, so that noisy
+gradients are taken for bends only where there may be some.
 
-- Without exposures by the moments: they show the mean of the label, and that of exp(theta . x) as if theta . x were
-  normal.
-- With exposures by the last round, whose clip is 6 if that is wider: its intercept shows by how much both differ.
+Rounds start from least squares, shortened by what its noise explains (James and Stein). Those of counts start without
+slopes unless these are far longer than their noise, because exp makes much of wrong ones.
+
+Clipping moves the rate of counts, because the largest counts lose most, so the last round corrects the intercept: there
+all coordinates but that of the bias are shortened, and with them all records, so that a clip of 6 residuals costs as
+little noise as a clip of 6 / sqrt(d) elsewhere.
 """
 
 from collections.abc import Callable
@@ -32,7 +36,7 @@ from dpcore.estimators.column_covariances import ColumnCovariances
 from dpcore.estimators.curvatures import Curvatures, OfCounts, OfNumbers
 from dpcore.estimators.errors_of_numbers import OF_CLIPPED, WIDENED_OF_ROUNDS, errors_of_numbers
 from dpcore.estimators.errors_of_weights import Answer, Errors, Released, errors_of_weights
-from dpcore.estimators.least_squares import USUAL_SHRINKAGE, residuals, solve
+from dpcore.estimators.least_squares import USUAL_SHRINKAGE, inverse, residuals, solve
 from dpcore.estimators.oracle import GradientEstimate, NumberOracle
 from dpcore.estimators.whitened_rounds import (
     LONGEST_STEP,
@@ -41,17 +45,31 @@ from dpcore.estimators.whitened_rounds import (
     bounded_step,
     check_counted,
     clip_of,
-    noise_of,
     root,
     wider_clip,
 )
 from dpcore.numbers.fixed_point import Matrix, Vector
 from dpcore.rados.distribution import NumberMoments
+from dpcore.records.clipping import Basis
 from dpcore.records.features import Count, measured
 from dpcore.records.losses import LossName
 
 WIDEST = 6.0
-"""The clip of the last round, of counts with an exposure, or that of the others if it is wider."""
+"""The clip of the last round of counts, in residuals."""
+
+_SHORTENED = 32
+"""By so much the last round of counts shortens all coordinates but that of the bias: records are then as long as 1."""
+
+_MOVED, _MOST_MOVED = 0.1, 0.7
+"""Curvature that clipping moves: the prior deviation of its diagonal, and the most of `root`'s spread for it. With 0.04
+R^2 on 5,000 rows of surveys is 0.005 lower at epsilon 1. Without the bound it is 0.004 lower on adult, of 106
+coordinates."""
+_MOST_SPREAD = 3.0
+
+_NOISE_OF_COUNTS = 6.0
+"""How many times the noise of least squares counts where counts start. On visits at epsilon 0.3 a third less is
+explained with 1, and with 6 as much as from no slopes. Where slopes are clear, intervals are narrower than from no
+slopes."""
 
 CURVATURE_OF_COUNTS = 2.0
 """Of a record in a whitened direction, over the mean of the label: exp bends upwards, and too long steps swing. With
@@ -143,21 +161,37 @@ def learn(oracle: NumberOracle, settings: NumberSettings, norm_bound: Fraction |
     moments = oracle.number_moments(part=settings.moments_part, norm_bound=norm_bound)
     check_counted(oracle.schema, moments)
     # More than in the basis: what the rounds start from must not be worse than no slopes.
-    start = solve(moments, max(settings.shrinkage, USUAL_SHRINKAGE))
-    variance, r2 = residuals(moments, start)
-    residual = float(np.sqrt(shown_variance(moments, start)))
+    shrinkage = max(settings.shrinkage, USUAL_SHRINKAGE)
+    linear = solve(moments, shrinkage)
+    variance, r2 = residuals(moments, linear)
+    residual = float(np.sqrt(shown_variance(moments, linear)))
     columns = ColumnCovariances.of(moments, oracle.schema)
     if isinstance(label, Count):
         settings = replace(settings, widest_clip=_WIDEST_CHOICE_OF_COUNTS)
         counts = CountMoments(moments, columns, label)
-        theta, errors, rounds, refusal = _learn_counts(oracle, settings, counts, start, residual, variance)
+        theta, errors, rounds, refusal = _learn_counts(oracle, settings, counts, linear, residual, variance)
         return Learned(theta, rounds, variance, r2, refusal, errors)
     rounds_of = _Rounds(oracle, settings, moments, columns, "squared", residual, 1.0)
     # Predictions of least squares vary less than the label. Far from them all gradients are clipped, and tell nothing.
     longest = min(LONGEST_STEP, max(residual, float(np.sqrt(variance / max(1.0 - r2, _LEAST_VARIANCE)))))
+    start = shortened(linear, inverse(moments, shrinkage), moments, rounds_of.whitening.basis.matrix)
     theta, refusal = rounds_of.theta(start, settings.rounds - 1, partial(bounded_step, longest=longest))
     errors = rounds_of.errors(theta, OfNumbers(float(rounds_of.clip), variance, widened=WIDENED_OF_ROUNDS))
     return Learned(theta, len(rounds_of.seen), variance, r2, refusal, errors)
+
+
+def shortened(theta: Vector, inverted: Matrix, moments: NumberMoments, basis: Matrix, times: float = 1.0) -> Vector:
+    """Theta (d,) of least squares, its slopes shortened by what their noise explains, as by James and Stein.
+
+    inverted: A^-1, by which the noise of sums of label times record is multiplied. basis: P, of centred columns. times:
+    how many times noise counts.
+    """
+    slopes = np.linalg.solve(basis[:-1, :-1].T, theta[:-1])
+    noise = float(np.square(np.linalg.solve(basis[:-1, :-1].T, inverted[:-1])).sum()) * moments.sum_noise**2
+    length = float(slopes @ slopes)
+    kept = max(0.0, 1.0 - times * noise / length) if length else 0.0
+    found: Vector = basis.T @ np.append(kept * slopes, float(moments.label_sum[-1]) / moments.rows)
+    return found
 
 
 def shown_variance(moments: NumberMoments, theta: Vector) -> float:
@@ -194,6 +228,7 @@ class _Rounds:
         self.whitening = Whitening.of_columns(columns, settings.shrinkage)
         self.clip = clip_of(settings.clip_for(moments) * residual, self.whitening.size)
         self.part = (1 - settings.moments_part) / (settings.rounds - 1)
+        self._spread = curvature_spread(columns, self.whitening.basis.matrix)
         self._residual, self._planned = residual, settings.rounds - 1
         self.seen: list[Seen] = []
         self._answers: list[Answer] = []
@@ -211,7 +246,7 @@ class _Rounds:
                 return basis.T @ phi, str(error)
             self.seen.append(Seen(phi, phi - answer.mean / self._curvature, answer.deviation / self._curvature))
             self._answers.append(Answer(basis.T @ phi, answer.mean, answer.deviation, np.eye(len(phi))))
-            phi = step(phi, root(self.seen))
+            phi = step(phi, root(self.seen, self._spread))
             if len(self.seen) == 1 and self._loss == "squared":
                 # The gradients of counts at a later clip are those of another function, which bends: steps would swing.
                 self.clip *= wider_clip(
@@ -229,16 +264,34 @@ class _Rounds:
             return errors_of_numbers(theta, self._answers, released, OF_CLIPPED)
         return errors_of_weights(theta, self._answers, released)
 
-    @property
-    def widest(self) -> Fraction:
-        """The clip of a last round over that of the others."""
-        return max(Fraction(1), clip_of(WIDEST * self._residual, self.whitening.size) / self.clip)
-
-    def gradient(self, phi: Vector, wider: Fraction = Fraction(1)) -> GradientEstimate:
-        """That at phi; wider: the clip over the usual one."""
+    def gradient(self, phi: Vector) -> GradientEstimate:
+        """That at phi."""
         return self._oracle.number_gradient(
-            phi, loss=self._loss, clip=self.clip * wider, part=self.part, basis=self.whitening.basis
+            phi, loss=self._loss, clip=self.clip, part=self.part, basis=self.whitening.basis
         )
+
+    def gradient_of_intercept(self, theta: Vector) -> tuple[float, float]:
+        """The last coordinate of the mean gradient at theta (d,), hardly clipped, and the deviation of its noise."""
+        matrix = self.whitening.basis.matrix.copy()
+        matrix[:-1] /= _SHORTENED
+        basis = Basis.of(matrix)
+        phi = np.asarray(np.linalg.solve(basis.matrix.T, theta), dtype=np.float64)
+        clip = clip_of(WIDEST * self._residual, 1.0)
+        found = self._oracle.number_gradient(phi, loss=self._loss, clip=clip, part=self.part, basis=basis)
+        return float(found.mean[-1]), found.deviation
+
+
+def curvature_spread(columns: ColumnCovariances, basis: Matrix) -> float:
+    """That of `root`: what noise and clipping hide of the curvature in whitened directions. basis: P.
+
+    Of W, whose entries have the deviations of `columns`, the mean square of P W P^T is the sum of w_ij (G_ii G_jj +
+    G_ij^2), with w the variances and G = P^T P. As the least curvature is 0, not all of it can be: half counts.
+    """
+    d, inner = len(basis), basis[:-1, :-1]
+    products, variances = inner.T @ inner, np.square(columns.deviations)
+    sizes = np.diag(products)
+    hidden = float(sizes @ variances @ sizes + (np.square(products) * variances).sum()) / d
+    return min(float(np.sqrt(hidden + min(_MOVED**2 * d, _MOST_MOVED**2))), _MOST_SPREAD)
 
 
 def _learn_counts(
@@ -253,35 +306,22 @@ def _learn_counts(
 
     linear, variance_of_t: the least squares of t. residual_of_t: the size by which gradients are clipped.
     """
-    residual, factor = counts.residual(residual_of_t), counts.factor
-    curvature = CURVATURE_OF_COUNTS * counts.mean
+    residual, curvature = counts.residual(residual_of_t), CURVATURE_OF_COUNTS * counts.mean
     rounds = _Rounds(oracle, settings, counts.moments, counts.columns, "poisson", residual, curvature)
-    start = _start_of_counts(counts, linear * factor, rounds.whitening.basis.matrix)
-    theta, refusal = rounds.theta(start, settings.rounds - 1 - counts.has_exposure, _short_step)
+    inverted = inverse(counts.moments, max(settings.shrinkage, USUAL_SHRINKAGE))
+    slopes = shortened(linear, inverted, counts.moments, rounds.whitening.basis.matrix, _NOISE_OF_COUNTS)
+    start = counts.with_intercept(slopes * counts.factor)
+    theta, refusal = rounds.theta(start, settings.rounds - 2, _short_step)
     errors = rounds.errors(theta, OfCounts(float(rounds.clip), counts.mean, counts.dispersion(variance_of_t)))
-    if not counts.has_exposure:
-        noise = noise_of(rounds.seen) if rounds.seen else 0.0
-        return counts.corrected(theta, noise), errors, len(rounds.seen), refusal
-    if refusal is None:
-        basis = rounds.whitening.basis.matrix
-        try:
-            answer = rounds.gradient(np.asarray(np.linalg.solve(basis.T, theta), dtype=np.float64), rounds.widest)
-            theta = counts.corrected_by(answer, theta, basis)
-        except (OracleRefusedError, PlanError) as error:
-            refusal = str(error)
-    return theta, errors, len(rounds.seen) + (refusal is None), refusal
-
-
-def _start_of_counts(counts: "CountMoments", slopes: Vector, basis: Matrix) -> Vector:
-    """Where the rounds start: slopes (d,) without their noise, and the intercept for the mean of the counts.
-
-    Slopes for the logarithm of a rate are those of t times `factor`, and so is their noise: P b / m has the variance
-    trace(P P^T) (sum_noise / m)^2, P without the bias. They are shortened by what it explains, as by James and Stein.
-    """
-    moments, slopes, centred = counts.moments, np.append(slopes[:-1], 0.0), basis[:-1, :-1]
-    length = float(np.square(np.linalg.solve(centred.T, slopes[:-1])).sum())
-    noise = float(np.square(centred).sum()) * (counts.factor * moments.sum_noise / moments.rows) ** 2
-    return counts.with_intercept(slopes * (max(0.0, 1.0 - noise / length) if length else 0.0))
+    if refusal is not None:
+        return theta, errors, len(rounds.seen), refusal
+    try:
+        too_much, deviation = rounds.gradient_of_intercept(theta)
+    except (OracleRefusedError, PlanError) as error:
+        return theta, errors, len(rounds.seen), str(error)
+    if errors is not None:
+        errors.covariance[-1, -1] += (deviation / counts.mean) ** 2
+    return counts.with_less(too_much, theta), errors, len(rounds.seen) + 1, None
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,25 +362,19 @@ class CountMoments:
         mean = float(self.moments.label_sum[-1]) / self.moments.rows
         return max((mean + 1.0) / 2.0, _LEAST_SHARE) * self.label.upper
 
-    def corrected(self, theta: Vector, noise: float | None = None) -> Vector:
-        """With the intercept at which the mean of exp(theta . x) is that of the counts, for a normal theta . x.
-
-        noise: the variance of the intercept of theta, if a correction within the noise of both shall be none, as by
-        James and Stein.
-        """
-        slopes, m = theta[:-1], self.moments.rows
+    def corrected(self, theta: Vector) -> Vector:
+        """With the intercept at which the mean of exp(theta . x) is that of the counts, for a normal theta . x."""
+        slopes = theta[:-1]
         variance = min(max(float(slopes @ self.columns.covariance @ slopes), 0.0), _LARGEST_VARIANCE)
-        correction = np.log(self.mean) - float(slopes @ self.columns.means) - variance / 2.0 - theta[-1]
-        of_slopes = float(np.square(slopes) @ np.square(self.moments.product_noise[-1, :-1]))
-        if noise is not None and correction:
-            noise += ((self.factor * self.moments.sum_noise) ** 2 + of_slopes) / m**2
-            correction *= max(0.0, 1.0 - noise / correction**2)
-        return np.append(slopes, theta[-1] + correction)
+        return np.append(slopes, np.log(self.mean) - float(slopes @ self.columns.means) - variance / 2.0)
 
     def corrected_by(self, answer: GradientEstimate, theta: Vector, basis: Matrix) -> Vector:
         """With the intercept that a gradient at theta, whose clip is wide, asks for. basis: P."""
         # The gradient in the records' own coordinates: its last one is the mean of the means minus that of the counts.
-        too_much = float(np.linalg.solve(basis, answer.mean)[-1])
+        return self.with_less(float(np.linalg.solve(basis, answer.mean)[-1]), theta)
+
+    def with_less(self, too_much: float, theta: Vector) -> Vector:
+        """With the intercept that takes `too_much`, by which it is above that of counts, off the mean rate."""
         corrected = theta.copy()
         corrected[-1] -= np.log(max(1.0 + too_much / self.mean, 0.1))
         return corrected

@@ -94,7 +94,7 @@ def test_newton_learns_a_rate_over_an_exposure(learner_key):
 
 
 def test_the_rate_is_right_though_gradients_are_clipped(learner_key):
-    """Without an exposure the intercept is corrected by the moments: the mean prediction is the mean count."""
+    """The last round corrects the intercept: the mean prediction is the mean count."""
     label = Count(column="n", upper=60)
     schema = Schema(name="v", label=label, features=FEATURES)
 

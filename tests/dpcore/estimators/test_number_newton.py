@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from dpcore.accounting.noise_shares import number_moments_squared
-from dpcore.estimators.least_squares import LeastSquares, exact_moments
-from dpcore.estimators.number_newton import NumberSettings, shown_variance
+from dpcore.estimators.column_covariances import ColumnCovariances
+from dpcore.estimators.least_squares import LeastSquares, exact_moments, inverse, solve
+from dpcore.estimators.number_newton import NumberSettings, curvature_spread, shortened, shown_variance
 from dpcore.queries.label_moments import NumberMomentsQuery
 from dpcore.queries.moments import label_multiplier
 from dpcore.rados.distribution import NumberMoments
@@ -92,3 +93,42 @@ def test_gradients_are_clipped_as_widely_as_noise_allows():
     assert settings.clip_for(released(8, 0.5)) == 1.5
     assert settings.clip_for(released(80_000, 0.5)) == settings.widest_clip
     assert replace(settings, clip=7.0).clip_for(released(800, 0.5)) == 7.0
+
+
+def start_of(moments: NumberMoments) -> np.ndarray:
+    """Of rounds whose coordinates are centred and twice as long."""
+    basis = 2.0 * np.eye(moments.d)
+    basis[:-1, -1], basis[-1, -1] = -2.0 * moments.product_sum[-1, :-1] / moments.rows, 1.0
+    return shortened(solve(moments, 5.0), inverse(moments, 5.0), moments, basis)
+
+
+def test_rounds_start_from_least_squares_without_what_its_noise_explains():
+    x, labels = rows(4000, 1)
+    exact = exact_moments(x, labels)
+    assert start_of(exact) == pytest.approx(np.linalg.lstsq(x, labels, rcond=None)[0])
+    assert not start_of(replace(exact, sum_noise=1e6))[:-1].any()
+    # Where there is nothing to learn, what is left of the slopes is far shorter than least squares.
+    nothing = exact_moments(x, np.random.default_rng(2).permutation(labels))
+    released = [noisy(nothing, 60.0, seed) for seed in range(20)]
+    plain, left = (np.mean([np.linalg.norm(of(one)[:-1]) for one in released]) for of in (_plain, start_of))
+    assert left < 0.4 * plain
+
+
+def _plain(moments: NumberMoments) -> np.ndarray:
+    return solve(moments, 5.0)
+
+
+def test_curvature_may_be_as_far_off_as_noise_and_clipping_move_it():
+    random = np.random.default_rng(0)
+    k, deviations = 6, random.uniform(0.05, 0.3, size=(6, 6))
+    deviations = (deviations + deviations.T) / 2.0
+    np.fill_diagonal(deviations, 0.0)
+    basis = np.eye(k + 1)
+    basis[:k, :k] += 0.2 * np.ones((k, k))
+    columns = ColumnCovariances(np.zeros(k), np.eye(k), deviations)
+    upper = np.triu(random.normal(size=(4000, k, k)), 1) * deviations
+    drawn = basis[:k, :k] @ (upper + upper.transpose(0, 2, 1)) @ basis[:k, :k].T
+    expected = np.square(drawn).sum(axis=(1, 2)).mean() / (k + 1) + 0.1**2 * (k + 1)
+    assert curvature_spread(columns, basis) ** 2 == pytest.approx(expected, rel=0.05)
+    wide = ColumnCovariances(np.zeros(k), np.eye(k), 100.0 * deviations)
+    assert curvature_spread(wide, basis) == 3.0
