@@ -70,7 +70,7 @@ class Turn:
     """How often another process got its core."""
 
 
-@numba.njit(nogil=True)  # type: ignore[untyped-decorator]
+@numba.njit(nogil=True)
 def _in_registers(steps: int) -> int:
     """A loop whose numbers fit in a core's registers: it shares no cache, memory or lock with another process."""
     state, found = np.uint64(1), np.uint64(0)
