@@ -127,6 +127,8 @@ _NO_ORDER = (
     "a query need not give its rows in the same order every time, and then others are held back: name an id_column, or "
     "end the query with ORDER BY and a unique column"
 )
+_NOT_LISTED = ("not among", "in neither")
+_SPELLINGS = "`rado party spellings` lists the texts that the schema does not, and drafts what recodes them"
 _BY_PLACE = (
     "their place in the table: if it is sorted, or rows are added before others, rows that were trained on may be held "
     "back later (id_column in the configuration avoids this)"
@@ -155,7 +157,8 @@ def check_files(run: Run) -> None:
 def _policy(run: Run) -> None:
     run.policy = policy = Policy.load(run.config.policy)
     empty = [name for name, given in (("learners", policy.learners), ("designs", policy.designs)) if not given]
-    advice = f"This policy refuses every query: fill in {' and '.join(empty)}." if empty else ""
+    ways = ", or take one of `rado party policy`" if "designs" in empty else ""
+    advice = f"This policy refuses every query: fill in {' and '.join(empty)}{ways}." if empty else ""
     unbounded = [name for name in policy.designs if name in _UNBOUNDED_DESIGNS]
     if unbounded and not policy.limits.unbounded_queries:
         advice = f"{advice} unbounded_queries = 0 refuses every query of {' and '.join(unbounded)}.".strip()
@@ -252,7 +255,8 @@ def _recode(run: Run) -> None:
         run.provided.add("recode")
         return
     columns = ", ".join(run.recode.columns) or "no column"
-    run.add("recode", f"{run.config.recode}: {columns}; digest {run.recode.digest.hex()}")
+    place = run.config.recode if isinstance(run.config.recode, Path) else "in the configuration"
+    run.add("recode", f"{place}: {columns}; digest {run.recode.digest.hex()}")
 
 
 def _data(run: Run) -> None:
@@ -274,6 +278,11 @@ def _data(run: Run) -> None:
     is_ordered = run.config.id_column is not None or "order by" in (run.config.query or "order by").casefold()
     if not is_ordered:
         warnings.append(_NO_ORDER)
+    if run.config.cluster is not None:
+        again = run.config.cluster.reading_again(4 * run.schema.first.d * report.rows)
+        warnings += [again] if again else []
+    if any(words in change.found for change in report.changes if change.is_many for words in _NOT_LISTED):
+        warnings.append(_SPELLINGS)
     run.add("data", words, " ".join(f"{warning}." for warning in warnings))
 
 

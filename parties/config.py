@@ -41,6 +41,13 @@ def _not_an_address(data: Any) -> Any:
     return data
 
 
+READ_AGAIN = (
+    "a training then took 3.8 times as long as on one machine with memory enough, and about as long with a disk for "
+    "the rest; set worker_disk in [cluster] to a directory on an encrypted disk of the workers"
+)
+"""Measured: docs/operating.md, section 10."""
+
+
 class PartyCluster(ClusterSettings):
     """The party's cluster, which sums large tables."""
 
@@ -59,12 +66,34 @@ class PartyCluster(ClusterSettings):
     """With `reads_table`: directory on the workers' machines in which they keep records that their memory has no room
     for, in files without a name. Default: they read those parts again for each sum."""
 
+    def reading_again(self, record_bytes: int) -> str:
+        """A warning that sums may read parts of a table again, a sentence; empty if they need not.
+
+        record_bytes: of all rows, 4 a coordinate and row.
+        """
+        memory = self.worker_memory_bytes
+        is_held = memory is not None and memory * self.workers >= record_bytes
+        if not self.reads_table or self.worker_disk is not None or is_held:
+            return ""
+        has = "half of its machine's" if memory is None else f"{memory / 1e6:,.0f} MB"
+        return (
+            f"what workers' memory does not hold of {record_bytes / 1e6:,.0f} MB of records ({has} for each of "
+            f"{self.workers}) is read again for each sum: {READ_AGAIN}"
+        )
+
     @field_validator("worker_disk")
     @classmethod
     def _is_whole(cls, directory: Path | None) -> Path | None:
         if directory is not None and not directory.is_absolute():
             raise ValueError("write the whole path: it is one of the workers' machines")
         return directory
+
+
+class RecodeTables(Configuration):
+    """What a recode file says, in `party.toml` itself."""
+
+    columns: dict[str, dict[str, Any]]
+    """By column of the schema, as in a recode file."""
 
 
 class PartyConfig(Configuration):
@@ -114,9 +143,10 @@ class PartyConfig(Configuration):
     password_file: ConfigPath | None = None
     """With a PostgreSQL `source`: file with the password, in the format of `.pgpass`, mode 0600. Default: PGPASSWORD,
     PGPASSFILE or `~/.pgpass`, as in PostgreSQL's own programs."""
-    recode: ConfigPath | None = None
-    """The party's recode file, TOML: what its table writes otherwise than the schema, in spellings of cells, names of
-    columns and units. The node reads it with the table. Default: the table is as the schema says."""
+    recode: ConfigPath | RecodeTables | None = None
+    """What the party's table writes otherwise than the schema, in spellings of cells, names of columns and units: a
+    recode file, TOML, which the node reads with the table; or what such a file says, in tables `[recode.columns.NAME]`
+    of this file. Default: the table is as the schema says."""
     data_source: str | None = Field(default=None, min_length=1)
     """Name of the data in the ledger. Default: the data file's name, or the database's. Keep the old name when the same
     rows move to another file or database."""

@@ -326,7 +326,7 @@ def accept(config: PartyConfig, member: Member) -> Accepted:
     can be changed here.
     """
     text, before = read_text(config.policy, _POLICY), Policy.load(config.policy)
-    if _accepts(before, member):
+    if accepts(before, member):
         return Accepted(member, config.policy, changed=False)
     if member.role is Role.LEARNER and any(pinned.name == member.name for pinned in before.learners):
         raise ConfigurationError(
@@ -334,7 +334,7 @@ def accept(config: PartyConfig, member: Member) -> Accepted:
         )
     changed = _with(text, member)
     after = Policy.of_text(changed)
-    if after is None or not _accepts(after, member):
+    if after is None or not accepts(after, member):
         raise ConfigurationError(
             f"{config.policy}: cannot be changed by this command; add the fingerprint "
             f"{fingerprint(member.signing_key)} of {member.name} by hand"
@@ -343,7 +343,8 @@ def accept(config: PartyConfig, member: Member) -> Accepted:
     return Accepted(member, config.policy, changed=True)
 
 
-def _accepts(policy: Policy, member: Member) -> bool:
+def accepts(policy: Policy, member: Member) -> bool:
+    """Whether a policy accepts a party, or pins a learner, with the key of this entry of the roster."""
     key = key_id(member.signing_key).hex()
     if member.role is Role.PARTY:
         return key in policy.accepted_members
@@ -357,5 +358,7 @@ def _with(text: str, member: Member) -> str:
         return f'{text.rstrip()}\n\n[[learners]]\nname = "{member.name}"\nsigning_key = "{key}"\n'
     entry = f'\n  "{key}",  # {member.name}'
     if found := _LIST.search(text):
-        return text[: found.end()] + entry + text[found.end() :]
+        rest = text[found.end() :]
+        # What stands on the list's first line would become part of the comment.
+        return text[: found.end()] + entry + (rest if re.match(r"[ \t]*\r?\n", rest) else f"\n  {rest.lstrip()}")
     return f"accepted_members = [{entry}\n]\n{text}"

@@ -50,7 +50,8 @@ NAMED = (
         "Research within epsilon 1",
         "For a party that takes part in research on one data set. Statistics and trainings that protect whole records "
         "are answered at once, and nobody is asked. All answers to all learners, ever, cost at most epsilon 1. What "
-        "would exceed that is refused. Count on one training, or on several small questions.",
+        "would exceed that is refused. Count on one training of epsilon 1 at delta 1e-6 and its evaluation at 0.1, or "
+        "on several small questions.",
         {
             "designs": ["statistic", "moments", "gradient", "gaussian"],
             "purpose_required": True,

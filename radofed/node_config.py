@@ -126,6 +126,7 @@ policy = "policy.toml"                # what this party agrees to
 schema = "schema.toml"                # the same file at every party; draft one with `rado schema infer`
 data = "data.csv"                     # this party's rows, CSV or Parquet; read at start; they stay here. Or a database:
                                       # source and query, see docs/how-to/read-from-a-database.md
+# id_column = "patient_id"            # the table's column of ids: an id decides which rows are held back from training
 state_directory = "state"             # spools and attempts; kept over restarts
 # data_source = "data.csv"            # the ledger's name for these rows; keep it when they move to another file
 # ledger = "state/ledger.sqlite"      # the privacy ledger of the data source; back it up, never restore an old copy
@@ -133,7 +134,12 @@ spool_bytes = 10_000_000_000          # disk space for contributions
 spare_obfuscators = 1000              # random factors made ahead after 30 idle seconds; in memory, 1 KB each
 log_level = "info"
 # log_file = "party.log"              # default: standard error
-{_TLS}{_WATCH}
+{_TLS}
+# Optional: what this table writes otherwise than the schema; see docs/how-to/check-your-data.md. A draft of it:
+# rado party spellings --config party.toml. It may also stand in a file of its own, named as recode = "recode.toml".
+# [recode.columns.ward]
+# cells = {{ "Chirurgie" = "Surgery", "k. A." = "" }}   # this table's spelling = the schema's; "" is an empty cell
+{_WATCH}
 # Optional: a command that tells people that a query waits for their decision; see docs/how-to/decide.md.
 # [notify]
 # command = ["/usr/local/bin/tell-officers"]   # without a shell; reads one JSON object on standard input

@@ -343,7 +343,8 @@ CATALOGUE: dict[Code, Entry] = {
     Code.BUDGET_EXCEEDED: Entry(
         _S.PERMISSION_DENIED,
         "The party's privacy budget does not cover this query.",
-        "Send a query that costs less; spent budget does not come back.",
+        "Send a query that costs less; spent budget does not come back. --would-accept asks, at no cost, whether all "
+        "fits.",
         6,
     ),
     Code.SCHEMA_MISMATCH: Entry(

@@ -133,6 +133,8 @@ def _type(kind: Any) -> str:
     if get_origin(kind) is tuple:
         (kind, _) = get_args(kind)
         return f"list of: {_type(kind)}"
+    if _is_model(kind):
+        return "table"
     if get_args(kind):  # Annotated
         return _type(get_args(kind)[0])
     return _TYPES[kind]

@@ -144,6 +144,17 @@ def decide(
 # epsilon.
 
 
+def ways_to_decide(query_id: bytes, asked: QuerySummary) -> list[str]:
+    """The commands that decide on a query that waits, and on all that come with it."""
+    approve = f"rado party approve {query_id.hex()[:10]} --config party.toml"
+    ways = [f"to approve this query: {approve}; to refuse it: {approve.replace('approve', 'refuse')}"]
+    if asked.training:
+        ways.append(f"to decide once on all queries of the training: {approve} --for training")
+    elif asked.study is not None:
+        ways.append(f"to decide once on the queries of the study: {approve} --for study --epsilon TOTAL")
+    return ways
+
+
 @dataclass(frozen=True)
 class Explanation:
     """What a query asks of this party, and what an answer would mean."""
@@ -198,6 +209,7 @@ class Explanation:
         lines += [str(each) for each in self.decided.decisions]
         if self.reasons:
             lines.append(f"{self.decided.counted} of {self.decided.needed} approvals")
+            lines += ways_to_decide(self.query_id, self.asked)
         return [*lines, *signed_lines(self.signed)]
 
     def to_dict(self) -> dict[str, Any]:

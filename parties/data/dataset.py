@@ -35,7 +35,7 @@ from dpcore.records.held_back import RowKey, RowNumbers
 from dpcore.records.records import BLOCK_ROWS, Records
 from dpcore.records.schema import Schema
 from dpcore.records.shared_schema import SharedSchema
-from parties.config import PartyCluster, PartyConfig
+from parties.config import PartyCluster, PartyConfig, RecodeTables
 from parties.data.disk_features import RowsOnDisk
 from parties.data.epochs import Epochs, EpochsRead, check_epoch_column
 from parties.data.part_sums import BlockDigest
@@ -45,7 +45,7 @@ from radobase.logs import Log
 from radobase.printing import amount
 from radobase.ray_cluster import require_ray
 from radobase.schema_files import load_shared
-from radobase.tables.recoding import Occurrences, Recode, columns_of, load_recode, recoded_words
+from radobase.tables.recoding import Occurrences, Recode, columns_of, load_recode, read_recode, recoded_words
 from radobase.tables.tables import IdentifiedRows, RowsRead, Table, TableSource, identified_blocks, open_table
 from radobase.warm_workers import WarmWorkers
 
@@ -263,8 +263,14 @@ def place_of(config: PartyConfig, log: Log, workers: WarmWorkers | None = None) 
 
 
 def recode_of(config: PartyConfig, schema: Schema | SharedSchema) -> Recode | None:
-    """What the party's recode file says; None if it names none. Raises ConfigurationError."""
-    return None if config.recode is None else load_recode(config.recode, schema)
+    """What the party's recode file, or its configuration, says; None if there is neither. Raises ConfigurationError."""
+    match config.recode:
+        case None:
+            return None
+        case RecodeTables():
+            return read_recode(config.recode.model_dump(), schema, "party.toml, recode")
+        case _:
+            return load_recode(config.recode, schema)
 
 
 def _check_id_column(schema: Schema | SharedSchema, id_column: str | None, recode: Recode | None) -> None:
@@ -641,7 +647,7 @@ class ClusterRowSums:
         def load(number: int) -> tuple[Any, ...]:
             # Workers get only the values of rows that count (dpcore.records.held_back).
             run = records.between(number * run_rows, (number + 1) * run_rows).zeroed()
-            return number * run_rows, run.features, run.labels, run.usable, run.feature_map, run.coding
+            return number * run_rows, np.asarray(run.features), run.labels, run.usable, run.feature_map, run.coding
 
         def report() -> None:
             if progress is not None:

@@ -16,13 +16,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 
-from dpcore.accounting.filters import PrivacyLimit
+from dpcore.accounting import words
+from dpcore.accounting.filters import MOST_SLACK, PrivacyLimit
 from dpcore.errors import RadofedError
 from parties.database import PartyDatabase
 from parties.ledger.chain import EntryKind
 from parties.ledger.charges import Charge, read_charge
 from parties.ledger.limits import BudgetExceededError, Event, LedgerLimits, UnboundedExceededError, check_admits
 from wire.errors import Code, WireError
+
+ROUNDING = Fraction(1, 10**8)
+"""What all answers under an approval cost is compared with its epsilon up to this relative difference."""
 
 
 class ApprovalState(StrEnum):
@@ -223,7 +227,7 @@ class Approvals:
         asked = {item for each in used if each.query_id != query_id for item in each.items}
         if asked & set(use.items):
             raise NotCoveredError("the same was asked under the approval before")
-        _check_cost(use, [Event(each.charge, True, 0.0) for each in used], charge)
+        check_cost(use, [Event(each.charge, True, 0.0) for each in used], charge)
 
     def use(self, use: Use, query_id: bytes, attempt: int, charge: Charge, now_unix_s: float) -> None:
         """Record a use, within the transaction that reserves the attempt. Raises as `check` does."""
@@ -251,12 +255,22 @@ class Approvals:
             raise WireError(Code.PERSON_REFUSED, "The approval that it was accepted under has expired.")
 
 
-def _check_cost(use: Use, events: list[Event], charge: Charge) -> None:
+def check_cost(use: Use, events: list[Event], charge: Charge) -> None:
+    """Raise NotCoveredError unless a charge fits into what the approval is for, beside these events under it.
+
+    A training uses up its epsilon, by the least noise that keeps it. The party's figures are rounded otherwise than the
+    learner's, and set MOST_SLACK aside: without the allowance for both, a last round would wait for a person.
+    """
     every = [*(event.charge for event in events), charge]
     is_gaussian = use.delta > 0 and all(loss.shift is not None for each in every for _, loss in each.bounds)
+    epsilon = use.epsilon * (1 + ROUNDING) + 2 * MOST_SLACK * is_gaussian
+    delta = use.delta / (1 - MOST_SLACK) if is_gaussian else use.delta
     # No approval of several queries is for what has no bound for whole records.
-    limits = LedgerLimits(PrivacyLimit(use.epsilon, use.delta, is_gaussian), unbounded_events=0)
+    limits = LedgerLimits(PrivacyLimit(epsilon, delta, is_gaussian), unbounded_events=0)
     try:
         check_admits(limits, events, charge, now_unix_s=0.0)
-    except (BudgetExceededError, UnboundedExceededError) as error:
-        raise NotCoveredError(f"it would cost more than the approval is for: {error.detail}") from error
+    except BudgetExceededError as error:
+        text = f"with it, all answers under it would cost more than {words.limit(use.epsilon, use.delta)}"
+        raise NotCoveredError(f"{text}; this one costs {error.requested} for {error.scope}") from error
+    except UnboundedExceededError as error:
+        raise NotCoveredError("it has no bound for whole records, and the approval is for none such") from error

@@ -1,6 +1,6 @@
 """A party's recode file: what its own table writes, in the schema's spellings, columns' names and units.
 
-    [columns.sex]                            # the schema's column
+    [columns.sex]                            # the schema's column; in party.toml itself: [recode.columns.sex]
     column = "Geschlecht"                    # the table's name for it; default: the same
     cells = { "männlich" = "m", "weiblich" = "w", "k. A." = "" }
 
@@ -160,11 +160,15 @@ def load_recode(path: Path, schema: Schema | SharedSchema) -> Recode:
     Raises ConfigurationError if the file cannot be read, if it names what the schema does not have, or if two of its
     entries are about one thing.
     """
-    content = read_toml(path, _RECODE)
+    return read_recode(read_toml(path, _RECODE), schema, str(path))
+
+
+def read_recode(content: Mapping[str, Any], schema: Schema | SharedSchema, place: str) -> Recode:
+    """The recode of a parsed file, or of tables elsewhere. place: where they stand. Raises what `load_recode` does."""
     try:
         return recode_of(content, SharedSchema.of(schema))
     except SchemaFieldError as error:
-        raise ConfigurationError(f"{path}: {error}") from error
+        raise ConfigurationError(f"{place}: {error}") from error
 
 
 def recode_of(content: Mapping[str, Any], schema: SharedSchema) -> Recode:
@@ -211,6 +215,8 @@ def _column(
                 read = " and ".join(sorted(kinds))
                 sentence = f"is for a column of {kind}, and the schema reads {name!r} as {read}; leave it out"
                 hint = f", or write {other}" if len(kinds) == 1 else ""
+                if key == "cells":
+                    hint += "; a text among numbers, such as 'n/a', is made an empty cell in the table or in the query"
                 raise SchemaFieldError(f"{path}.{key}", sentence + hint)
     factor = require_number(f"{path}.factor", table.get("factor", 1.0))
     offset = require_number(f"{path}.offset", table.get("offset", 0.0))

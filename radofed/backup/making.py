@@ -261,7 +261,7 @@ def _add_party(contents: Contents, config: "PartyConfig") -> None:
     contents.add("policy", config.policy)
     if config.schema_file.exists():
         contents.add("schema", config.schema_file)
-    if config.recode is not None:
+    if isinstance(config.recode, Path):
         contents.add("recode", config.recode)
     contents.add_key("signing_key", config.signing_key)
     contents.add_key("state_directory", state / "secret", state)

@@ -17,8 +17,10 @@ from radofed.cli import (
     ledger,
     party,
     party_approval,
+    party_members,
     party_policy,
     party_rehearse,
+    party_spellings,
     party_standing,
     party_studies,
     plan,
@@ -33,7 +35,7 @@ from radofed.cli.output import Result
 EXIT_CODES = """Exit codes: 0 done; 1 failed; 2 connection or authentication failed; 3 timed out; 4 bad arguments or
 configuration; 5 a bug; 6 refused by a policy, the privacy budget or the cohort."""
 
-app = group(f"Train one linear classifier over organisations that may not share a row.\n\n{EXIT_CODES}")
+app = group(f"Statistics and models over organisations that may not share a row.\n\n{EXIT_CODES}")
 
 
 def _show_version(wanted: bool) -> None:
@@ -77,8 +79,9 @@ _COMMANDS: dict[typer.Typer, tuple[Callable[..., Result], ...]] = {
     party.app: (
         *(party_approval.pending, party_approval.explain, party_approval.approve, party_approval.refuse),
         *(party_standing.approvals, party_standing.revoke, party_standing.delegate),
-        *(party_standing.notify_test, party_policy.policy),
-        *(party_approval.pause, party_approval.resume, party.report, party.members, party.logs),
+        *(party_standing.notify_test, party_policy.policy, party_spellings.spellings),
+        *(party_approval.pause, party_approval.resume, party.report, party_members.members, party.logs),
+        party_members.accept,
         *(party_studies.studies, party_rehearse.rehearse),
     ),
     provision.app: (

@@ -40,9 +40,6 @@ Skipped = Annotated[int, typer.Option(help="Leave out this many of the newest.",
 QueryInFull = Annotated[
     str | None, typer.Argument(help="Show this query in full: the first digits of its id.", metavar="QUERY")
 ]
-ReadOut = Annotated[
-    str, typer.Option(help="The digits that its owner read out over the telephone.", show_default=False)
-]
 PageFile = Annotated[
     Path | None, typer.Option("--output", help="Write a page of HTML to this new file. Default: print a summary.")
 ]

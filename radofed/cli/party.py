@@ -17,14 +17,13 @@ from radofed.cli.framework import (
     ConfigOption,
     CrateFile,
     PageFile,
-    ReadOut,
     RegistryFile,
     check_directory,
     check_new,
     command,
     group,
 )
-from radofed.cli.output import Output, Result, json_ready, wrapped, yaml_writer
+from radofed.cli.output import Output, Result, json_ready, yaml_writer
 from radofed.cli.party_approval import unanswered_words
 
 if TYPE_CHECKING:
@@ -223,59 +222,7 @@ def check(
     return Result(data, in_lines(lines), exit_code=EXIT_FAILED if bad else 0)
 
 
-@command(app, "accept")
-def accept(
-    _output: Output,
-    name: Annotated[str, typer.Argument(help="A party or learner of the roster.", metavar="NAME", show_default=False)],
-    config: ConfigOption,
-    fingerprint: ReadOut,
-) -> Result:
-    """Accept another party, or pin a learner, in this party's policy, after its owner read out its fingerprint.
-
-    The fingerprint must be that of the newest roster. A running node reads its policy again on `rado party reload`.
-    """
-    quiet_grpc()
-    from parties.config import PartyConfig
-    from parties.members import accept, find_member
-
-    loaded = PartyConfig.load(config)
-    found = accept(loaded, find_member(loaded, config.parent, name, fingerprint))
-    return Result({"member": name, "changed": found.changed, "policy": found.policy}, in_lines(found.sentences()))
-
-
 # `rado party members | logs`: whom a party deals with, and what its node logged.
-
-
-def members(_output: Output, config: ConfigOption) -> Result:
-    """Show the members of the federation with their fingerprints, and what the policy says of each.
-
-    The digits of a key are those that its owner reads out. Reads the roster that the node stored last, and lists last
-    the members that left since the node's first one. The node may run.
-    """
-    from parties.config import PartyConfig
-    from parties.members import known_rosters, members_of
-    from parties.policy import Policy
-
-    loaded = PartyConfig.load(config)
-    rosters = known_rosters(loaded)
-    roster, policy = rosters.known, Policy.load(loaded.policy)
-    found = () if roster is None else members_of(roster, policy, loaded.name, rosters.former())
-    data = {"roster_version": None if roster is None else roster.version, "members": [vars(each) for each in found]}
-    if roster is None:
-        return Result(data, "this party has not seen a roster yet; start it")
-    header = ("name", "role", "policy", "rows at least", "digits", "fingerprint")
-    rows = [
-        (
-            each.name,
-            each.role,
-            each.trust,
-            "" if each.rows_at_least is None else str(each.rows_at_least),
-            each.digits,
-            each.fingerprint,
-        )
-        for each in found
-    ]
-    return Result(data, wrapped(header, rows, f"roster version {roster.version}, expires: {roster.expiry_date}"))
 
 
 def logs(

@@ -296,15 +296,18 @@ def _data_of(waiting: "Waiting", *, full: bool = True) -> "dict[str, Any]":
 
 
 def _lines_of(waiting: "Waiting") -> list[str]:
+    from parties.approval.deciding import ways_to_decide
     from wire.query import Query
     from wire.query_summary import QuerySummary, signed_lines, signed_parts
 
+    asked = QuerySummary.of(Query.from_bytes(waiting.envelope.payload))
     return [
         f"query {waiting.query_id.hex()}",
-        *QuerySummary.of(Query.from_bytes(waiting.envelope.payload)).lines(),
+        *asked.lines(),
         *(waiting.costs or (f"cost of an attempt, as this party's node counts it: {waiting.cost}",)),
         *(f"waits because {reason}" for reason in waiting.reasons),
         f"answers due {local_time(waiting.answers_due_unix_s)}; {waiting.needed} approvals needed",
+        *ways_to_decide(waiting.query_id, asked),
         *signed_lines(signed_parts(waiting.envelope.payload)),
     ]
 

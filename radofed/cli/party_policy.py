@@ -1,8 +1,11 @@
 """`rado party policy`: policies to start from, by name."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +24,8 @@ _KEPT = ("accepted_members", "learners", "studies", "smallest_cohort", "assumed_
 """What a named policy says nothing of, and leaves as it is; beside the tables `data` and `history`."""
 _WHO = ("approvers", "users", "names")
 """Of `[approval]`: who decides, which stays as well."""
+_NAMED_KEY = re.compile(r'^\s*"([0-9a-fA-F:]+)",?[ \t]*#[ \t]*(\S+)[ \t]*$', re.MULTILINE)
+"""A key of a list with the name of its member beside it, as `rado party accept` writes it."""
 
 
 def policy(
@@ -52,29 +57,44 @@ def policy(
     if config is None:
         if write:
             raise ConfigurationError("--write needs the --config of the party whose policy is replaced")
-        before, file = {}, None
+        before, names, file = {}, {}, None
     else:
         file = PartyConfig.load(config).policy
         Policy.load(file)
         before = read_toml(file, FileKind(with_remedy("give the party's policy"), limit_bytes=1 << 20))
-    text, gone = policy_text(found, before), settings_gone(found, before)
+        names = dict(_NAMED_KEY.findall(file.read_text(encoding="utf-8")))
+    text, changed = policy_text(found, before, names), settings_changed(found, before)
+    changes = list(changed.values())
     table = [
         {"function": each.words, "commands": each.commands, "level": level} for each, level in levels(found.policy)
     ]
-    data = {"name": name, "toml": text, "gone": gone, "levels": table, "written": None if not write else str(file)}
+    data = {
+        "name": name,
+        "toml": text,
+        "gone": list(changed),
+        "changes": changes,
+        "levels": table,
+        "written": None if not write else str(file),
+    }
     if not write or file is None:
-        return Result(data, in_lines([*text.splitlines(), *(f"# goes: {each}" for each in gone)]))
-    kept = file.with_name(f"{file.name}.before")
+        return Result(data, in_lines([*text.splitlines(), *(f"# {each}" for each in changes)]))
+    kept = _unused(file)
     shutil.copy2(file, kept)
     write_durably(file, text.encode())
     Policy.load(file)
-    lines = [f"{file}: {found.title}; the former policy is {kept}", *(f"no longer there: {each}" for each in gone)]
+    lines = [f"{file}: {found.title}; the former policy is {kept}", *changes]
     lines.append("a running node follows it after: rado party reload --config " + str(config))
     return Result(data, in_lines(lines))
 
 
-def policy_text(found: "NamedPolicy", kept: Mapping[str, Any]) -> str:
-    """policy.toml of a named policy. kept: the keys of another one, of which some stay."""
+def _unused(file: Path) -> Path:
+    """Where the former policy is kept: no file is there yet."""
+    names = (f"{file.name}.before{'' if n == 1 else f'-{n}'}" for n in count(1))
+    return next(kept for name in names if not (kept := file.with_name(name)).exists())
+
+
+def policy_text(found: "NamedPolicy", kept: Mapping[str, Any], names: Mapping[str, str] | None = None) -> str:
+    """policy.toml of a named policy. kept: the keys of another one, of which some stay. names: whose keys they are."""
     settings: dict[str, Any] = {**{key: kept[key] for key in _KEPT if key in kept}, **found.settings}
     who = {key: value for key, value in kept.get("approval", {}).items() if key in _WHO}
     if who:
@@ -82,19 +102,43 @@ def policy_text(found: "NamedPolicy", kept: Mapping[str, Any]) -> str:
     settings |= {key: kept[key] for key in ("data", "history") if key in kept}
     summary = "".join(f"# {line}\n" for line in _wrapped(found.summary))
     head = f"# {found.title}: docs/policies/{found.name}.md. Written by rado party policy {found.name}.\n#\n{summary}"
-    return f"{head}\n" + "".join(f"{line}\n" for line in _toml(settings))
+    members = "".join(
+        f"  {json.dumps(key)},{f'  # {names[key]}' if names and key in names else ''}\n"
+        for key in settings.pop("accepted_members", ())
+    )
+    listed = f"accepted_members = [\n{members}]\n" if members else ""
+    return f"{head}\n{listed}" + "".join(f"{line}\n" for line in _toml(settings))
 
 
-def settings_gone(found: "NamedPolicy", before: Mapping[str, Any]) -> list[str]:
-    """The settings of the former policy that the named one does not have, or has with another value."""
-    after = dict(_flat(found.settings))
-    return [
-        f"{key} = {_value(value)}"
-        for key, value in _flat(before)
-        if key.partition(".")[0] not in (*_KEPT, "data", "history")
-        and not (key.startswith("approval.") and key.partition(".")[2] in _WHO)
-        and after.get(key) != value
-    ]
+def settings_changed(found: "NamedPolicy", before: Mapping[str, Any]) -> dict[str, str]:
+    """The former policy's settings that the named one changes, as lines of TOML, each with a sentence about it.
+
+    One that stands in the former file as it would be without it, and is not in the new one, changes nothing.
+    """
+    from parties.policy import Policy
+
+    after, unset = dict(_flat(found.settings)), dict(_flat(Policy().model_dump()))
+    changed = {}
+    for key, value in _flat(before):
+        kept = key.partition(".")[0] in (*_KEPT, "data", "history")
+        decides = key.startswith("approval.") and key.partition(".")[2] in _WHO
+        if kept or decides or _is_same(after.get(key, unset.get(key)), value):
+            continue
+        line = f"{key} = {_line(value)}"
+        changed[line] = (
+            f"changed: {key} = {_line(after[key])}, before {_line(value)}" if key in after else f"gone: {line}"
+        )
+    return changed
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two values of one setting mean the same: decimals may be written in several ways."""
+    if one == other:
+        return True
+    try:
+        return isinstance(one, str) and isinstance(other, str) and Fraction(one) == Fraction(other)
+    except ValueError:
+        return False
 
 
 def _flat(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
@@ -133,6 +177,11 @@ def _value(value: Any) -> str:
     if isinstance(value, list) and value and all(isinstance(each, str) for each in value):
         inside = "".join(f"\n  {json.dumps(each)}," for each in value)
         return f"[{inside}\n]" if len(value) > 3 else json.dumps(value)
+    return json.dumps(value)
+
+
+def _line(value: Any) -> str:
+    """A value on one line."""
     return json.dumps(value)
 
 

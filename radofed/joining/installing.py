@@ -2,6 +2,7 @@
 
 import datetime as dt
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,11 @@ from cryptography import x509
 
 from coordinator.config import CoordinatorConfig
 from dpcore.errors import ConfigurationError
-from learner.accepted_parties import parties_toml
+from learner.accepted_parties import AcceptedParties, parties_toml
+from learner.config import LearnerConfig
+from parties.config import PartyConfig
+from parties.members import accepts
+from parties.policy import Policy
 from rado.v1 import join_pb2, member_service_pb2, member_service_pb2_grpc
 from radobase.logs import Log
 from radobase.reading import FileKind, read_bytes, with_remedy
@@ -104,6 +109,8 @@ class Installed:
     own_spoken: str
     """The digits of its key, which it reads to the other members; empty if it signs nothing."""
     others: tuple[Member, ...]
+    to_accept: tuple[Member, ...]
+    """Those of them that this member could accept, and has not."""
 
     @property
     def config(self) -> Path:
@@ -116,16 +123,18 @@ class Installed:
         if self.own_spoken:
             who = "each party and learner" if self.role is Role.PARTY else "each party"
             lines.append(f"your key's digits, to read to {who} over the telephone: {self.own_spoken}")
-        if self.role is Role.PARTY:
-            lines.append("call these, and accept each with the digits that its owner reads out:")
-            lines += [f"  {other.role.value} {other.name}" for other in self.others]
-            lines.append(f"  rado party accept NAME --config {self.config} --fingerprint DIGITS")
-            if "policy.toml" in self.new:
-                lines.append(f"then edit {self.directory / 'policy.toml'}: it refuses every query")
-        if self.role is Role.LEARNER:
+        names = " ".join(other.name for other in self.to_accept)
+        if self.to_accept and self.role is Role.PARTY:
+            lines.append("call the owners of these, and type the digits that they read out:")
+            lines += [f"  {other.role.value} {other.name}" for other in self.to_accept]
+            lines.append(f"  rado party accept {names} --config {self.config}")
+        if self.role is Role.PARTY and "policy.toml" in self.new:
+            lines.append(f"then choose what is answered; {self.directory / 'policy.toml'} refuses every query:")
+            lines.append(f"  rado party policy, and rado party policy NAME --config {self.config} --write")
+        if self.to_accept and self.role is Role.LEARNER:
             lines.append("this learner asks the parties that it accepts, with the digits that each owner reads out:")
-            lines += [f"  {other.role.value} {other.name}" for other in self.others if other.role is Role.PARTY]
-            lines.append(f"  rado learner accept NAME --config {self.config} --fingerprint DIGITS")
+            lines += [f"  party {other.name}" for other in self.to_accept]
+            lines.append(f"  rado learner accept {names} --config {self.config}")
         return [*lines, f"roster version {self.roster.version}, expires {self.roster.expiry_date}"]
 
     def to_dict(self) -> dict[str, object]:
@@ -188,7 +197,24 @@ def install(directory: Path, admission: Admission, *, now: dt.datetime | None = 
     others = tuple(m for m in admission.roster.members if m.signing_key and m.name != request.name)
     own = "" if request.role is Role.COORDINATOR else spoken(request.signing_key)
     new = tuple(_write(directory, request, admission))
-    return Installed(directory, request.role, admission.roster, new, own, others)
+    return Installed(
+        directory, request.role, admission.roster, new, own, others, _to_accept(directory, request.role, others)
+    )
+
+
+def _to_accept(directory: Path, role: Role, others: Sequence[Member]) -> tuple[Member, ...]:
+    """The members that the member's own files do not accept yet: all if its configuration cannot be read now."""
+    try:
+        config = None if role is Role.COORDINATOR else load_node_config(directory / f"{role.value}.toml")
+        if isinstance(config, PartyConfig):
+            policy = Policy.load(config.policy)
+            return tuple(each for each in others if not accepts(policy, each))
+        if isinstance(config, LearnerConfig):
+            known = AcceptedParties.read(config.parties)
+            return tuple(each for each in others if each.role is Role.PARTY and not known.accepts(each))
+    except ConfigurationError:
+        return tuple(others)
+    return ()
 
 
 def _check_newer(directory: Path, admission: Admission, request: JoinRequest) -> None:

@@ -86,9 +86,17 @@ class Admitted:
             *lines,
             f"the federation's fingerprint, to read to them over the telephone: {self.spoken}",
             f"{self.roster_file}: roster version {self.roster.version}, expires {self.roster.expiry_date}",
+            *self._roster_words(),
             *self._acceptance_words(),
             *([f"Warning: {self.warning}."] if self.warning else []),
         ]
+
+    def _roster_words(self) -> list[str]:
+        """Who needs the roster, unless its answer to the coordinator carries it."""
+        if any(request.role is Role.COORDINATOR for request, _ in self.files):
+            return []
+        command = "rado coordinator roster new.signed --config coordinator.toml"
+        return [f"send the roster to the coordinator's administrator, who saves it as new.signed: {command}"]
 
     def _acceptance_words(self) -> list[str]:
         parties = [request.name for request, _ in self.files if request.role is Role.PARTY]

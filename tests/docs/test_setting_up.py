@@ -130,12 +130,12 @@ def keys_at_home(members: Members) -> dict[str, dict[str, bytes]]:
         )
         members.type(line, fingerprint=federation)
     installed = {name: members.files(name) for name in PARTIES}
+    given = {name: f"--fingerprint={name}={members.digits(name)}" for name in (*PARTIES, "lab")}
     for name in PARTIES:
-        for other in {*PARTIES, "lab"} - {name}:
-            line = accept.replace("accept south", f"accept {other}").replace("north/", f"{name}/")
-            members.type(line.partition(" --fingerprint")[0], fingerprint=members.digits(other))
-        line = ask.replace("accept north", f"accept {name}")
-        members.type(line.partition(" --fingerprint")[0], fingerprint=members.digits(name))
+        others = [other for other in given if other != name]
+        line = accept.replace("south west lab", " ".join(others)).replace("north/", f"{name}/")
+        rado(line, members.root, *(given[other] for other in others))
+    rado(ask, members.root, *(given[name] for name in PARTIES))
     return installed
 
 

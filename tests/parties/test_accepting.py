@@ -5,9 +5,12 @@ import pytest
 from dpcore.errors import ConfigurationError
 from parties import members
 from parties.config import PartyConfig
-from parties.members import accept, find_member
+from parties.members import accept, accepts, find_member
 from parties.policy import Policy
+from radofed.cli import read_out
+from radofed.cli.read_out import MOST_TRIES
 from radofed.provision import provision
+from tests.federation.processes import rado
 from wire.envelopes import fingerprint, key_id, spoken
 
 
@@ -136,3 +139,53 @@ def test_the_file_keeps_its_mode(made, north):
     north.policy.chmod(0o640)
     accept(north, member_of(made, "south"))
     assert north.policy.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("listed", ['["{}", "{}"]', '[  # of clinics\n  "{}",\n  "{}",\n]', "[]"])
+def test_a_list_on_one_line_takes_a_member_more(made, north, listed):
+    """As `rado party policy` wrote it, or a person: the entries that were there stay, and the new one has its name."""
+    south, west = member_of(made, "south"), member_of(made, "west")
+    others = ["a" * 64, fingerprint(west.signing_key)] if "{}" in listed else []
+    text = north.policy.read_text().replace("[\n\n]", listed.format(*others))
+    north.policy.write_text(text)
+    accept(north, find(north, "south", spoken(south.signing_key)))
+    kept = [each.replace(":", "") for each in others]
+    assert set(Policy.load(north.policy).accepted_members) == {*kept, key_id(south.signing_key).hex()}
+    assert f'"{fingerprint(south.signing_key)}",  # south\n' in north.policy.read_text()
+
+
+def test_several_are_accepted_together_or_no_one_is(made, north):
+    named = {name: member_of(made, name) for name in ("south", "west", "learner")}
+    config = ["--config", str(north.policy.with_name("party.toml"))]
+    digits = {name: f"--fingerprint={name}={spoken(member.signing_key)}" for name, member in named.items()}
+    wrong = f"--fingerprint=west={spoken(named['south'].signing_key)}"
+    before = north.policy.read_bytes()
+    for given, why in (
+        ([digits["south"], wrong], "the roster's key of west has another fingerprint"),
+        ([digits["south"]], "call the owner of west"),
+        ([*digits.values(), "--fingerprint=east=1"], "write NAME=DIGITS, with one of the names"),
+    ):
+        assert why in rado("party", "accept", "south", "west", *config, *given, code=4)["error"]["message"]
+    assert "south is named twice" in rado("party", "accept", "south", "south", *config, code=4)["error"]["message"]
+    assert north.policy.read_bytes() == before
+    assert rado("party", "accept", *named, *config, *digits.values())["data"]["changed"]
+    policy = Policy.load(north.policy)
+    assert all(accepts(policy, member) for member in named.values())
+    assert not rado("party", "accept", *named, *config, *digits.values())["data"]["changed"]
+
+
+def test_a_terminal_is_asked_for_the_digits_of_each_and_again_after_an_error(made, north, monkeypatch):
+    asked, south, west = [], member_of(made, "south"), member_of(made, "west")
+    typed = iter([spoken(west.signing_key), spoken(south.signing_key), *["1"] * MOST_TRIES])
+
+    def prompt(words, **_):
+        asked.append(words)
+        return next(typed)
+
+    monkeypatch.setattr(read_out.sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(read_out.typer, "prompt", prompt)
+    config = ["--config", str(north.policy.with_name("party.toml"))]
+    assert rado("party", "accept", "south", *config)["data"]["changed"]
+    assert asked == ["Digits that the owner of south reads out"] * 2
+    assert "has another fingerprint" in rado("party", "accept", "west", *config, code=4)["error"]["message"]
+    assert len(asked) == 2 + MOST_TRIES

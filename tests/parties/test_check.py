@@ -12,6 +12,7 @@ import time
 from fractions import Fraction
 
 import pytest
+from pyarrow import csv, parquet
 
 from dpcore.accounting.filters import Loss, PrivacyLimit
 from parties.config import PartyConfig
@@ -28,6 +29,17 @@ from tests.parties.test_node import SCHEMA
 from tests.waiting import HANG_S
 from wire.envelopes import SigningKey, public_key_of, spoken
 from wire.roster import Role
+
+
+def test_a_cluster_that_may_read_its_table_again_is_told_to_keep_it_on_disk(offline):
+    directory = offline.directory("ada")
+    parquet.write_table(csv.read_csv(directory / "data.csv"), directory / "data.parquet")
+    replace_in(directory / "party.toml", "data.csv", "data.parquet")
+    config = (directory / "party.toml").read_text()
+    for more, fix in (("", "set worker_disk in [cluster]"), ('worker_disk = "/rows"\n', "")):
+        (directory / "party.toml").write_text(f'{config}\n[cluster]\naddress = "auto"\nreads_table = true\n{more}')
+        found = run(offline)["data"]
+        assert (found.ok, fix in found.fix, "read again" in found.fix) == (True, True, bool(fix))
 
 
 def test_everything_is_in_order(served):
@@ -188,7 +200,7 @@ def test_a_policy_that_admits_nothing_is_advice(offline):
     (offline.directory("ada") / "policy.toml").write_text("")
     found = run(offline)["policy"]
     assert found.status == "advice"
-    assert "learners and designs" in found.fix
+    assert "learners and designs, or take one of `rado party policy`" in found.fix
 
 
 def test_a_design_that_can_never_be_answered_is_advised(offline):
@@ -227,6 +239,7 @@ def test_what_the_schema_changes_is_named_also_if_it_is_little(offline):
     assert "38 of 100 rows (38.0 %) become zero vectors: in column 'stayed' 30 of 100 cells are in neither" in found.fix
     assert "in column 'smoker' 23 of 100 cells are in neither true nor false of the schema" in found.fix
     assert "would match without case" in found.fix
+    assert "`rado party spellings` lists the texts" in found.fix
 
 
 def test_the_ledger_shows_what_remains_and_the_check_does_not_create_it(offline):

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from dpcore.accounting.filters import Loss
+from dpcore.accounting.noise_shares import IntegerNoise, smallest_share
+from dpcore.accounting.protection import loss_of
 from parties.approval.gate import reasons
 from parties.ledger.charges import RECORD, Charge
+from parties.ledger.limits import BudgetExceededError, Event, check_admits
 from parties.named_policies import ASKS, AT_ONCE, FUNCTIONS, NAMED, REFUSED, level_of, levels, named
 from parties.policy import Policy, check_query
 from tests.federation.processes import rado
@@ -19,6 +22,7 @@ from wire.errors import Code, WireError
 from wire.query import OpenedQuery
 
 PAGES = Path(__file__).resolve().parents[2] / "docs/policies"
+SAMPLE = PAGES.parents[1] / "deploy/samples/policy.toml"
 NAMES = [each.name for each in NAMED]
 
 
@@ -155,6 +159,38 @@ def test_it_replaces_what_it_is_about_and_keeps_the_rest(config, name):
     assert 'limits.columns.age.epsilon = "3"' in found["gone"]
     assert "allow_unprotected = true" in found["gone"]
     assert Policy.load(file.with_name("policy.toml.before")).limits.unbounded_queries == 5
+
+
+def test_it_says_what_changes_and_nothing_else_and_overwrites_no_former_policy(config):
+    file = config.with_name("policy.toml")
+    file.write_text(SAMPLE.read_text(encoding="utf-8"), encoding="utf-8")
+    arguments = ("--config", str(config), "--write")
+    changes = rado("party", "policy", "public-statistics", *arguments)["data"]["changes"]
+    # The file of a new party also states what holds anyway: one query's limits, for example.
+    assert changes == ['changed: designs = ["statistic"], before []', 'changed: limits.epsilon = "3", before "10"']
+    first = file.read_text(encoding="utf-8")
+    changes = rado("party", "policy", "ask-me-always", *arguments)["data"]["changes"]
+    assert 'gone: limits.per_day.epsilon = "1"' in changes
+    assert 'gone: approval.epsilon_at_least = "0.5"' in changes
+    assert file.with_name("policy.toml.before-2").read_text(encoding="utf-8") == first
+
+
+def test_research_has_room_for_a_training_of_epsilon_1_and_its_evaluation():
+    """As its page says: by Gaussian noise at delta 1e-6, then two batches by Laplace noise, the larger one of 7/8."""
+    policy = named("research-within-epsilon-1")
+    assert "one training of epsilon 1 at delta 1e-6 and its evaluation at 0.1" in policy.summary
+    limits = policy.policy.limits.of_ledger
+    delta = Fraction(1, 10**6)
+    noise = IntegerNoise(smallest_share(1 << 40, 2, 100, Fraction(1), delta), 2, 100)
+    losses = [loss_of(noise.distribution(1 << 40), delta)]
+    losses += [Loss.of_epsilon(Fraction(1, 10) * part, Fraction(0)) for part in (Fraction(1, 8), Fraction(7, 8))]
+    held: list[Event] = []
+    for loss in losses:
+        charge = Charge(((RECORD, loss),), "lab")
+        check_admits(limits, held, charge, now_unix_s=0.0)
+        held.append(Event(charge, True, 0.0))
+    with pytest.raises(BudgetExceededError):
+        check_admits(limits, held, Charge(((RECORD, losses[-1]),), "lab"), now_unix_s=0.0)
 
 
 def test_an_unknown_name_is_a_sentence(config):

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from dpcore.errors import DataError
+from dpcore.errors import ConfigurationError, DataError
 from dpcore.records.features import BooleanFeature
 from dpcore.records.held_back import RowKey
 from parties.config import PartyConfig
@@ -291,3 +291,13 @@ def test_a_change_of_the_recode_file_is_a_change_of_the_data(federation):
     digests.append(HeldData.load(PartyConfig.load(path), SECRET, Log("test")).digest)
     assert digests[0] == digests[1]
     assert len(set(digests)) == 3
+    # The configuration itself may say the same, and faults then name it.
+    path.write_text(f'{text}\n[recode.columns.smoker.cells]\n"ja" = "yes"\n')
+    assert HeldData.load(PartyConfig.load(path), SECRET, Log("test")).digest == digests[0]
+    found = rado("party", "check", "--config", str(path), code=1)["data"]["findings"]
+    assert "in the configuration: smoker; digest" in next(each["detail"] for each in found if each["name"] == "recode")
+    path.write_text(f'{text}\n[recode.columns.smoker.cells]\n"ja" = "perhaps"\n')
+    with pytest.raises(
+        ConfigurationError, match=r"^party.toml, recode: columns.smoker.cells.ja: 'perhaps' is not listed"
+    ):
+        HeldData.load(PartyConfig.load(path), SECRET, Log("test"))

@@ -10,9 +10,10 @@ from dpcore.declared import number_text
 from dpcore.errors import ConfigurationError
 from radobase.logs import quiet_grpc
 from radobase.printing import amount, in_lines, local_time
-from radofed.cli.framework import LISTED, ConfigOption, QueryInFull, ReadOut, ShownAtMost, Skipped
+from radofed.cli.framework import LISTED, ConfigOption, QueryInFull, ShownAtMost, Skipped
 from radofed.cli.learner.sessions import open_session
 from radofed.cli.output import Output, Result, wrapped
+from radofed.cli.read_out import ReadOut, confirmed
 from wire.request_fields import USUAL_DELTA
 
 if TYPE_CHECKING:
@@ -120,22 +121,25 @@ def members(output: Output, config: ConfigOption) -> Result:
 
 def accept(
     _output: Output,
-    name: Annotated[str, typer.Argument(help="A party of the roster.", metavar="NAME", show_default=False)],
+    names: Annotated[list[str], typer.Argument(help="Parties of the roster.", metavar="NAME...", show_default=False)],
     config: ConfigOption,
-    fingerprint: ReadOut,
+    fingerprint: ReadOut = None,
 ) -> Result:
-    """Accept a party, which later queries then ask, after its owner read out its fingerprint.
+    """Accept parties, which later queries then ask, after each owner read out its fingerprint.
 
-    The fingerprint must be that of the newest roster. It replaces a former key of this party. To ask a party no more,
-    remove its table from parties.toml.
+    The fingerprints must be those of the newest roster: if one is not, no one is accepted. Each replaces a former key
+    of this party. To ask a party no more, remove its table from parties.toml.
     """
     quiet_grpc()
     from learner.accepted_parties import accept, find_party
     from learner.config import LearnerConfig
 
     loaded = LearnerConfig.load(config)
-    found = accept(loaded, find_party(loaded, config.parent, name, fingerprint))
-    return Result({"party": name, "changed": found.changed, "parties": found.file}, in_lines(found.sentences()))
+    parties = confirmed(names, fingerprint, lambda name, digits: find_party(loaded, config.parent, name, digits))
+    found = [accept(loaded, party) for party in parties]
+    lines = [sentence for each in found for sentence in each.sentences()]
+    changed = any(each.changed for each in found)
+    return Result({"party": ", ".join(names), "changed": changed, "parties": loaded.parties}, in_lines(lines))
 
 
 # `rado learner privacy`: the privacy cost of the composition of several releases.

@@ -175,8 +175,10 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
     claimed about new ones.
 
     Asks two batches of statistics, with Laplace noise unless --delta is given: where the scores are, then the rows of
-    each label in each bin of scores. The parties charge both. For the noise alone the interval of the error is about
-    40 / (rows x epsilon) wide.
+    each label in each bin of scores. The parties charge both, one after the other: --would-accept asks before whether
+    they have room for both.
+
+    For the noise alone the interval of the error is about 40 / (rows x epsilon) wide.
 
     With --adaptive K each batch is one of K questions, about a piece of the rows: for models that were chosen, or
     trained, after earlier evaluations on the same rows.

@@ -93,7 +93,11 @@ def question_result(found: "Sequence[WouldAccept]", note: str = "") -> Result:
     lines = [sentence for each in found for sentence in each.sentences()]
     enough = all(each.enough for each in found)
     lines += [f"note: {note}"] * bool(note)
-    lines.append("enough parties would accept; nothing was charged" if enough else "too few parties would accept it")
+    lines.append(
+        "enough parties would accept, if their people do, where people decide; nothing was charged"
+        if enough
+        else "too few parties would accept it"
+    )
     data = {"questions": [each.to_dict() for each in found], "enough": enough}
     return Result(data, in_lines(lines), exit_code=0 if enough else EXIT_FAILED)
 

@@ -10,6 +10,7 @@ from parties.config import PartyConfig
 from parties.history.reading import HistoryReader
 from parties.policy import Policy
 from tests.federation.party import OPENING
+from tests.parties.answering.test_standing_approvals import round_of
 from tests.parties.report.report_world import ada_at, statistic
 from wire.binding import Binding
 
@@ -44,6 +45,22 @@ def test_a_person_is_shown_the_parties_that_are_asked_too(world, tmp_path):
         config = PartyConfig.load(tmp_path / "party.toml")
         with HistoryReader(config) as reader:
             assert explain(config, reader, envelope.payload_hash.hex(), time.time()).others == others
+
+
+def test_what_is_shown_says_how_to_decide_once_on_a_training(world, tmp_path):
+    ada = ada_at(world, tmp_path, approval={"everything": True})
+    for query, once in ((statistic(world), False), (round_of(world), True)):
+        envelope = world.ask(query)
+        ada.go(envelope)
+        config = PartyConfig.load(tmp_path / "party.toml")
+        digits = envelope.payload_hash.hex()
+        with HistoryReader(config) as reader:
+            lines = explain(config, reader, digits, time.time()).lines()
+        assert any(f"rado party refuse {digits[:10]} --config" in line for line in lines)
+        assert (
+            any(f"rado party approve {digits[:10]} --config party.toml --for training" in line for line in lines)
+            is once
+        )
 
 
 def test_nothing_is_decided_if_the_policy_changed_since(waiting):

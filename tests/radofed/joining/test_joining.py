@@ -12,6 +12,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
 
 from dpcore.errors import ConfigurationError
+from parties.config import PartyConfig
+from parties.members import accept
 from rado.v1 import join_pb2
 from radofed.certificates import Authority
 from radofed.joining.installing import Admission, install, is_pinned
@@ -175,6 +177,20 @@ def test_an_answer_is_installed_once_and_again(home):
     assert (place / "policy.toml").read_text().startswith("# mine")
     assert (place / "certificate.pem").read_bytes() != before
     assert Certificate.load(place / "certificate.pem").not_after == NOW + dt.timedelta(days=565)
+
+
+def test_a_later_answer_asks_to_accept_those_alone_who_are_not_accepted_yet(home):
+    place = installed(home, "north")
+    made = install(place, home.admission("north"), now=NOW)
+    names = " ".join(each.name for each in made.others)
+    assert f"  rado party accept {names} --config {place / 'party.toml'}" in made.sentences()
+    config = PartyConfig.load(place / "party.toml")
+    for member in made.others[1:]:
+        accept(config, member)
+    again = install(place, home.admission("north"), now=NOW)
+    assert again.to_accept == made.others[:1]
+    accept(config, made.others[0])
+    assert not any("accept" in line for line in install(place, home.admission("north"), now=NOW).sentences())
 
 
 def test_each_member_gets_the_digits_that_others_accept_it_by(home):
