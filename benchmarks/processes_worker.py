@@ -1,23 +1,25 @@
 """Run by processes, several at once: `python -m benchmarks.processes_worker JOB`, each a node or its comparison.
 
 JOB is JSON, the fields of `Job`. It reads commands from standard input: `prepare NAME` prepares a computation and runs
-it once, `run` runs it again. The answer to each is a line: the digest of the result, empty if that depends on chance or
-rounding.
+it once, `run TIMES` runs it again so many times, `control TIMES` a loop that needs a core and nothing else. The answer
+to each is a line, the JSON of a `Turn`.
 """
 
 import hashlib
 import json
+import resource
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 
+import numba
 import numpy as np
 
 from benchmarks.node_processes import schema_of
 from benchmarks.scaling_worker import random_records
 from dpcore.numbers.fixed_point import ONE
-from dpcore.paillier.obfuscation import Obfuscator
+from dpcore.paillier.obfuscation import MOST_READY, Obfuscator
 from dpcore.paillier.public import PublicKey, multiply
 from dpcore.predicates.frontend import x, y
 from dpcore.randomness.sources import SeededRandom, SystemRandom
@@ -34,7 +36,8 @@ from wire.query import OpenedQuery
 COLUMNS, SEED = 17, 1
 PARTIES = ("a", "b", "c", "d")
 EPSILON, CLIP = Fraction(1), Fraction(1)
-MIB = 1 << 20
+CONTROL_STEPS = 25_000_000
+"""Steps of the control, about 25 ms."""
 
 Work = Callable[[], bytes]
 """One computation; returns the bytes whose digest is compared, empty if they depend on chance or rounding."""
@@ -42,7 +45,7 @@ Work = Callable[[], bytes]
 
 @dataclass(frozen=True)
 class Job:
-    """The size of the work. rows: by computation. hashed_mib: for the computation that only hashes."""
+    """The size of the work. rows: by computation."""
 
     rows: dict[str, int]
     predicates: int
@@ -50,7 +53,46 @@ class Job:
     key_bits: int
     ciphertexts: int
     uploads: int
-    hashed_mib: int
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What a process did, and what it took: of the operating system's account of the process."""
+
+    digest: str
+    """Of the result; that of nothing if it depends on chance or rounding."""
+    processor_s: float
+    faults: int
+    """Pages of memory that it was given."""
+    waits: int
+    """How often it waited by itself: for another thread, or for what it reads or writes."""
+    preemptions: int
+    """How often another process got its core."""
+
+
+@numba.njit(nogil=True)
+def _in_registers(steps: int) -> int:
+    """A loop whose numbers fit in a core's registers: it shares no cache, memory or lock with another process."""
+    state, found = np.uint64(1), np.uint64(0)
+    for _ in range(steps):
+        state = state * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
+        found ^= state >> np.uint64(33)
+    return int(found)
+
+
+def timed(work: Callable[[], bytes], times: int) -> Turn:
+    """Run it so many times."""
+    before, result = resource.getrusage(resource.RUSAGE_SELF), b""
+    for _ in range(times):
+        result = work()
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    return Turn(
+        hashlib.sha256(result).hexdigest(),
+        after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime,
+        after.ru_minflt - before.ru_minflt,
+        after.ru_nvcsw - before.ru_nvcsw,
+        after.ru_nivcsw - before.ru_nivcsw,
+    )
 
 
 class Computations:
@@ -68,7 +110,6 @@ class Computations:
         others: dict[str, Callable[[], Work]] = {
             "encryption": self._encryption,
             "adding": self._adding,
-            "hashing": self._hashing,
             "NumPy": self._numpy,
             "NumPy, in blocks": self._numpy_in_blocks,
         }
@@ -120,7 +161,9 @@ class Computations:
     def _encryption(self) -> Work:
         records = self._records(BLOCK_ROWS)
         opened = replace(self._opened("rados, dp-feat", records), public_key=self._public_key())
+        # The table of a node that has long encrypted under this key: else some turns would build a larger one.
         obfuscator = Obfuscator(opened.public_key, SystemRandom())
+        obfuscator.prepare(MOST_READY)
         secret = PartySecret(bytes(SECRET_BYTES), self._schema.digest)
         values = integer_vector(opened, records, Computation(SystemRandom(), secret))
 
@@ -140,17 +183,6 @@ class Computations:
         def work() -> bytes:
             multiply(key, [chunk] * self._job.uploads)
             return b""
-
-        return work
-
-    def _hashing(self) -> Work:
-        octets = bytes(MIB)
-
-        def work() -> bytes:
-            digest = hashlib.sha256()
-            for _ in range(self._job.hashed_mib):
-                digest.update(octets)
-            return digest.digest()
 
         return work
 
@@ -180,17 +212,24 @@ class Computations:
         return np.random.default_rng(SEED).uniform(-1, 1, (self._job.rows["moments"], self._schema.d))
 
 
+def control() -> bytes:
+    """The control, once."""
+    return int(_in_registers(CONTROL_STEPS)).to_bytes(8)
+
+
 def main() -> None:
     computations = Computations(Job(**json.loads(sys.argv[1])))
+    control()  # compiles it
     work: Work | None = None
     for line in sys.stdin:
-        word, _, name = line.strip().partition(" ")
+        word, _, argument = line.strip().partition(" ")
         if word == "prepare":
             # Release the previous preparation first.
             work = None
-            work = computations.prepare(name)
+            work = computations.prepare(argument)
         assert work is not None, "nothing is prepared"
-        sys.stdout.write(hashlib.sha256(work()).hexdigest() + "\n")
+        turn = timed(control if word == "control" else work, 1 if word == "prepare" else int(argument))
+        sys.stdout.write(json.dumps(asdict(turn)) + "\n")
         sys.stdout.flush()
 
 

@@ -310,10 +310,10 @@ def test_a_contribution_that_is_slow_misses_its_target(monkeypatch):
 def few_processes(monkeypatch):
     """The benchmark of processes, small, in one and two of them."""
     rows = dict.fromkeys(processes.JOB.rows, 5_000)
-    small = replace(
-        processes.JOB, rows=rows, predicates=5, rados=20, key_bits=2048, ciphertexts=70, uploads=2, hashed_mib=1
-    )
+    small = replace(processes.JOB, rows=rows, predicates=5, rados=20, key_bits=2048, ciphertexts=70, uploads=2)
     monkeypatch.setattr(processes, "JOB", small)
+    monkeypatch.setattr(processes, "TURN_S", 0.001)
+    monkeypatch.setattr(processes, "CONTROL_TIMES", 1)
     monkeypatch.setattr(processes, "COUNTS", (1, 2))
     return small
 
@@ -323,7 +323,7 @@ def test_the_benchmark_of_processes_computes_everything_in_each(few_processes):
     report = processes.run()
     json.dumps(report.as_json({}, "2000-01-01"), allow_nan=False)
     assert {target.what.partition(":")[0] for target in report.targets} == set(processes.ALL_CORES)
-    names = {processes.HASHING, *processes.ALL_CORES, *processes.NUMPY}
+    names = {*processes.ALL_CORES, *processes.NUMPY}
     assert {measure.what.rpartition(", ")[0] for measure in report.measures} == names
     figure = Figure()
     processes.draw(report, figure)
@@ -336,7 +336,7 @@ def test_processes_that_compute_something_else_end_the_run(few_processes):
         one.prepare("moments")
         one._digests = {"another"}
         with pytest.raises(WrongResultError, match="different sums"):
-            one.seconds(1)
+            one.run(1, 1)
         with pytest.raises(WrongResultError, match=r"(?s)a process ended.*KeyError"):
             one.prepare("nothing")
 
@@ -350,12 +350,15 @@ def test_processes_take_as_many_threads_as_they_do_by_default(monkeypatch):
 
 
 def test_time_that_grows_more_than_the_work_misses_its_target():
-    hashing = processes.Growth(processes.HASHING, {1: [1.0], 8: [4.4]})
-    whole = processes.Growth("moments", {1: [0.1], 8: [0.9]})
-    single = processes.Growth("gradient", {1: [0.1], 8: [0.46]})
-    assert whole.over_work(hashing)[8] == pytest.approx(9 / 8)
-    assert single.of_work(8, hashing) == max(8 / processes.processors(), 4.4)
-    assert hashing.of_work(8, hashing) == pytest.approx(4.4)
+    def growth(name, one, eight):
+        control = {1: [processes.Timing(1.0, 1.0)], 8: [processes.Timing(4.4, 1.1)]}
+        return processes.Growth(name, {1: [processes.Timing(one, 0.1)], 8: [processes.Timing(eight, 0.121)]}, control)
+
+    whole, single = growth("moments", 0.1, 0.9), growth("gradient", 0.1, 0.46)
+    assert whole.over_work()[8] == pytest.approx(9 / 8)
+    assert single.of_work(8) == max(8 / processes.processors(), 4.4)
+    assert single.of_control(8) == pytest.approx(4.4)
+    assert single.of_processor_time(8).median == pytest.approx(0.121 / 0.1 / 1.1)
 
 
 def test_phases_end_with_the_last_party():

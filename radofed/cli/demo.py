@@ -23,25 +23,31 @@ def demo(output: Output, options: DemoCommandOptions) -> Result:
     if options.write_data is not None:
         return _written(options.write_data)
 
-    from radofed.demo.run import report, run_demo
+    from radofed.demo.child import begin
 
     demonstrated = DemoOptions(**values_of(options, DemoFields), schema=_schema(output, options))
     if demonstrated.keep is not None:
         demonstrated = replace(demonstrated, keep=demonstrated.keep.absolute())
+    begin()
+
+    from radofed.demo.run import report, run_demo
+
     result = run_demo(demonstrated, output.note)
     return Result(result.to_dict(), report(result))
 
 
 def _schema(output: Output, options: DemoCommandOptions) -> "Schema | None":
     """The schema of the user's table: its file's, or a draft, whose notes are printed; None without a table."""
-    from dpcore.errors import ConfigurationError
-    from parties.data.schema_draft import infer
-    from radobase.schema_files import load_schema
-
     if options.schema is not None or options.data is None:
+        from dpcore.errors import ConfigurationError
+        from radobase.schema_files import load_schema
+
         if options.label is not None or options.positive:
             raise ConfigurationError("--label and --positive are for a table without a schema: leave them out")
         return None if options.schema is None else load_schema(options.schema)
+
+    from parties.data.schema_draft import infer
+
     draft, notes = infer(options.data, options.label, options.positive or None)
     for note in notes:
         output.note(note)

@@ -22,7 +22,7 @@ from radofed.cli.framework import InterruptedCommandError
 from radofed.cli.output import Output, silence_broken_pipe
 
 # Imports allocate what stays, so that collecting at every 700 new objects, the default, finds nothing during a start.
-_COLLECT_AFTER_OBJECTS = 50_000
+COLLECT_AFTER_OBJECTS = 50_000
 # OpenBLAS's threads wait actively for 2^N cycles, by default 2^26, after their start and after every task: 26 ms of a
 # processor that other nodes need. At 2^14 products of small and of large matrices take as long as before.
 OPENBLAS_WAIT = ("OPENBLAS_THREAD_TIMEOUT", "14")
@@ -50,7 +50,7 @@ def check_distribution() -> None:
 
 def main() -> None:
     """Run the command line and exit with its code (docs/operating.md, 5)."""
-    gc.set_threshold(_COLLECT_AFTER_OBJECTS)
+    gc.set_threshold(COLLECT_AFTER_OBJECTS)
     tighten_umask()
     os.environ.setdefault(*OPENBLAS_WAIT)  # before NumPy is loaded
     for stream in (sys.stdout, sys.stderr):
@@ -77,7 +77,7 @@ def run(arguments: list[str]) -> int:
     _note_unreadable(output, arguments)
     try:
         check_distribution()
-        code = _command()(args=arguments, prog_name="rado", standalone_mode=False)
+        code = made_command()(args=arguments, prog_name="rado", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except (typer.Abort, InterruptedCommandError):
         return output.print_failure(Failure("INTERRUPTED", "interrupted", EXIT_FAILED))
@@ -101,8 +101,8 @@ def _note_unreadable(output: Output, arguments: list[str]) -> None:
 
 
 @lru_cache(1)
-def _command() -> Callable[..., Any]:
-    # After check_distribution: another distribution's package must not run.
+def made_command() -> Callable[..., Any]:
+    """All commands. Call it after check_distribution: another distribution's package must not run."""
     from radofed.cli.commands import app
 
     return typer.main.get_command(app)

@@ -2,8 +2,9 @@
 
 The demo stops its children itself. This is for a demo that cannot, because it was killed (SIGKILL).
 
-On Linux a child is forked from a process that has imported what commands need and does nothing else (multiprocessing's
-fork server), so that imports are made once. Elsewhere it is `python -m radofed.demo.child PARENT ...`.
+On Linux a child is forked from a process that has imported what commands need (radofed.cli.ready) and does nothing else
+(multiprocessing's fork server), so that imports are made and compiled sums are loaded once. Elsewhere it is
+`python -m radofed.demo.child PARENT ...`.
 """
 
 import multiprocessing
@@ -15,14 +16,22 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 LOOK_EVERY_S = 0.5
-_IMPORTED = ("coordinator.server", "parties.node", "learner.session", "learner.training", "radofed.cli")
+_READY = "radofed.cli.ready"
 # The fork server listens at a socket in the directory for temporary files, whose path has at most 107 bytes.
 _FORKS = sys.platform == "linux" and len(os.fsencode(tempfile.gettempdir())) <= 64
+
+
+def begin() -> None:
+    """Start the process that children are forked from, if they are: it imports what they need while the demo begins."""
+    if _FORKS:
+        forkserver.set_forkserver_preload([_READY])
+        forkserver.ensure_running()
 
 
 class ChildProcess:
@@ -32,10 +41,9 @@ class ChildProcess:
         """Start it."""
         self._process: Any
         if _FORKS:
-            context = multiprocessing.get_context("forkserver")
-            context.set_forkserver_preload(list(_IMPORTED))
+            begin()
             about = (tuple(arguments), str(directory), str(output), str(log))
-            self._process = context.Process(target=_forked, args=about, daemon=True)
+            self._process = multiprocessing.get_context("forkserver").Process(target=_forked, args=about, daemon=True)
             self._process.start()
             return
         command = [sys.executable, "-m", "radofed.demo.child", str(os.getpid()), *arguments]

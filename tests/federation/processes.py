@@ -18,14 +18,14 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Self
 
-from radofed.cli.entry_point import _command, main, run
+from radofed.cli.entry_point import made_command, main, run
 from radofed.provision import Provisioned, provision
 from tests.federation.faults import Line
 from tests.waiting import HANG_S
 from wire.roster import Role
 
 # The fork server imports this module too, and the parser of all commands takes 20 ms.
-_command()
+made_command()
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(
     [
