@@ -50,11 +50,26 @@ def party(
     set_back: Annotated[
         bool, typer.Option("--set-back", help="Try one thing: the party has lost its ledger since the last run.")
     ] = False,
+    approve: Annotated[
+        str,
+        typer.Option(
+            help="The command with which a person at the party approves the training of a query that waits; {query} in "
+            "it is the query's id. Without it no approval is played.",
+            show_default=False,
+        ),
+    ] = "",
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="Play this part alone, to find a fault; repeatable.", show_default=False),
+    ] = None,
 ) -> Result:
     """Play the coordinator, a learner and all other parties against one party, good and bad ones.
 
     The party joins by its request. DIRECTORY/for-the-member has its admission, rows, schema, limits, and whom it
     accepts. Then start it. Exit code 1: something fails; the report names sections of docs/protocol.md.
+
+    What the party does not state or compute is not played. The last lines, and the key not_played, name each such part
+    with the reason.
     """
     from radofed.conformance.kit import prepare
     from radofed.conformance.party import Times, try_party
@@ -65,7 +80,14 @@ def party(
         return _prepared(kit)
     output.note(in_lines(kit.sentences()))
     times = Times(wait_s, patience_s, quiet_s)
-    found = try_party(kit, times, lambda each: output.note(each.sentence), set_back=set_back)
+    found = try_party(
+        kit,
+        times,
+        lambda each: output.note(each.sentence),
+        set_back=set_back,
+        approve=approve,
+        only=only or (),
+    )
     return _reported(found)
 
 
