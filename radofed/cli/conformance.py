@@ -107,11 +107,20 @@ def learner(
     schema: SchemaFile = None,
     patience_s: PatienceS = 60.0,
     only_prepare: OnlyPrepare = False,
+    asks: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--asks",
+            help="What the program asks where RADO_CONFORMANCE_ASK says so: dp-feat, fixed-support, persons, epoch, "
+            "training, survivors; repeatable. What is not named is not played.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> Result:
     """Play the coordinator and the parties against one learner: run its program, once for each good or bad total.
 
     The learner joins by its request. DIRECTORY/for-the-member has its admission, a schema, and whom it accepts.
-    Exit code 1: something fails; the report names sections of docs/protocol.md.
+    Exit code 1: something fails; the report names sections of docs/protocol.md, and what was not played, with reasons.
     """
     from radofed.conformance.kit import prepare
     from radofed.conformance.learner import try_learner
@@ -122,7 +131,8 @@ def learner(
         return _prepared(kit)
     words = _words(command)
     output.note(in_lines(kit.sentences()))
-    return _reported(try_learner(kit, words, patience_s, lambda each: output.note(each.sentence)))
+    found = try_learner(kit, words, patience_s, lambda each: output.note(each.sentence), asks=asks or ())
+    return _reported(found)
 
 
 def _words(command: str) -> list[str]:

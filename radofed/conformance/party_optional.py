@@ -11,6 +11,7 @@ from typing import Any
 
 from dpcore.queries.moments import longest_norm
 from dpcore.records.coding import SIGNS
+from learner.planning import Plan
 from learner.requests import GradientRequest, MomentsRequest, RadosRequest, Request
 from rado.v1 import query_pb2
 from radofed.conformance.findings import UnmetError
@@ -177,17 +178,14 @@ def _training(trial: Trial, **changes: Any) -> Training:
     return Training(**{**fields, **changes})
 
 
-def _round(trial: Trial, training: Training, learner: str | None = None) -> Any:
-    """The plan of one query of a training."""
-    request = replace(_first(trial), training=training)
+def _round(trial: Trial, training: Training, learner: str | None = None, number: int = 1) -> Plan:
+    """The plan of one query of a training. number: of the round; each asks something else."""
+    schema = trial.kit.schema
+    norm = longest_norm(schema) + Fraction(number, 8)
+    request = MomentsRequest(schema, norm_bound=norm, training=training, **terms_at(SMALL))
     features = {*UNDERSTOOD, Feature.TRAINING.value}
     who = {} if learner is None else {"learner": learner}
     return trial.asking.plan(request, understood=features, **who)
-
-
-def _first(trial: Trial) -> Request:
-    schema = trial.kit.schema
-    return MomentsRequest(schema, norm_bound=longest_norm(schema), **terms_at(SMALL))
 
 
 def _of_another_schema(message: query_pb2.Query) -> None:
@@ -212,7 +210,8 @@ def _approved_once(trial: Trial, what: str) -> None:
     opened: list[Play] = []
 
     def play_of(announced: Training) -> Play:
-        opened.append(trial.play(_round(trial, announced, WATCHED), by=WATCHED))
+        plan = _round(trial, announced, WATCHED, len(opened) + 1)
+        opened.append(trial.play(plan, by=WATCHED))
         return opened[-1]
 
     with trial.case("7.2", what):

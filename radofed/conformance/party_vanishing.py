@@ -5,12 +5,15 @@ secrets together.
 """
 
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from dpcore.errors import RadofedError
 from dpcore.paillier.masks import CohortAttempt
 from dpcore.paillier.sharing import SHARE_BYTES, Recovery, SharesError
 from dpcore.paillier.survivors import (
@@ -276,13 +279,32 @@ def survivors(trial: Trial) -> None:
             trial.findings.add("7", what, passed=None, detail="it does not state survivors")
         return
     _to_the_end(trial)
-    for what, tried in others.items():
+    shown = [(what, *_shown(trial, tried)) for what, tried in others.items()]
+    # All are waited for at one time: a party that does nothing is slow to test.
+    time.sleep(trial.quiet_s)
+    for what, sharing, judge in shown:
         with trial.case("7", what):
-            sharing = Sharing.begin(trial)
-            try:
-                tried(trial, sharing)
-            finally:
-                sharing.play.end()
+            judge()
+        if sharing is not None:
+            sharing.play.end()
+
+
+Judge = Callable[[], None]
+"""Raises UnmetError if the party did what it must not do."""
+
+
+def _shown(trial: Trial, tried: "Callable[[Trial, Sharing], Judge]") -> tuple[Sharing | None, Judge]:
+    """Show something that a party must not follow; how it is judged later. What fails before that is judged so, too."""
+    sharing = None
+    try:
+        sharing = Sharing.begin(trial)
+        return sharing, tried(trial, sharing)
+    except (UnmetError, RadofedError) as error:
+        return sharing, partial(_raise, error)
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def _to_the_end(trial: Trial) -> None:
@@ -314,32 +336,35 @@ def _all_but_one(sharing: Sharing, vanished: int = -1) -> list[str]:
     return [name for name in sharing.acceptances if name != lost]
 
 
-def _no_more(trial: Trial, sharing: Sharing, count: int, why: str) -> None:
-    """Raise UnmetError if more unmaskings come than these, but for the same bytes."""
-    sharing.play.seen(trial.quiet_s)
-    if len({each.survivors_digest for each in sharing.unmaskings()}) > count:
-        raise UnmetError("7", why)
+def _no_more(sharing: Sharing, count: int, why: str) -> Judge:
+    """Raise UnmetError if there are unmaskings of more sets of survivors than so many."""
+
+    def judge() -> None:
+        if len({each.survivors_digest for each in sharing.unmaskings()}) > count:
+            raise UnmetError("7", why)
+
+    return judge
 
 
-def _too_few_survivors(trial: Trial, sharing: Sharing) -> None:
+def _too_few_survivors(trial: Trial, sharing: Sharing) -> Judge:
     sharing.deals()
     _upload(trial, sharing)
     few = [name for name in _all_but_one(sharing) if name != sharing.play.peers[0]]
     sharing.show_survivors(few)
-    _no_more(trial, sharing, 0, f"it gives its shares for {len(few)} survivors, and {sharing.needed} are needed")
+    return _no_more(sharing, 0, f"it gives its shares for {len(few)} survivors, and {sharing.needed} are needed")
 
 
-def _second_survivors(trial: Trial, sharing: Sharing) -> None:
+def _second_survivors(trial: Trial, sharing: Sharing) -> Judge:
     sharing.deals()
     _upload(trial, sharing)
     sharing.show_survivors(_all_but_one(sharing))
     if not trial.stage.wait(sharing.unmaskings, trial.patience_s):
         raise UnmetError("7", f"no Unmasking within {trial.patience_s:g} s")
     sharing.show_survivors(_all_but_one(sharing, 0))
-    _no_more(trial, sharing, 1, "it gives its shares for two sets of survivors, which open what neither alone opens")
+    return _no_more(sharing, 1, "it gives its shares for two sets of survivors, which open what neither alone opens")
 
 
-def _second_sharing(trial: Trial, sharing: Sharing) -> None:
+def _second_sharing(_: Trial, sharing: Sharing) -> Judge:
     sharing.deals()
     other = {**sharing.acceptances}
     name = sharing.play.peers[0]
@@ -347,53 +372,60 @@ def _second_sharing(trial: Trial, sharing: Sharing) -> None:
     keys: dict[str, Any] = {"share_key": member.share_public, "mask_key": member.mask_public}
     other[name] = sharing.play.acceptance_of(name, **keys)
     sharing.show(sharing.play.cohort(other.values()))
-    sharing.play.seen(trial.quiet_s)
-    if len({shares.sharing_digest for _, shares in sharing.given() if shares is not None}) > 1:
-        raise UnmetError("7", "it deals shares of one key to two sets of members")
+
+    def judge() -> None:
+        if len({shares.sharing_digest for _, shares in sharing.given() if shares is not None}) > 1:
+            raise UnmetError("7", "it deals shares of one key to two sets of members")
+
+    return judge
 
 
-def _not_dealt(trial: Trial, sharing: Sharing, message: cohort_pb2.Cohort) -> None:
-    sharing.show(message)
-    sharing.play.seen(trial.quiet_s)
-    if sharing.given():
-        raise UnmetError("7", "it deals for it")
+def _not_dealt(sharing: Sharing, acceptances: Iterable[Envelope]) -> Judge:
+    sharing.show(sharing.play.cohort(acceptances))
+
+    def judge() -> None:
+        if sharing.given():
+            raise UnmetError("7", "it deals for it")
+
+    return judge
 
 
-def _without_share_key(trial: Trial, sharing: Sharing) -> None:
+def _without_share_key(_: Trial, sharing: Sharing) -> Judge:
     name = sharing.play.peers[0]
     bare = sharing.play.acceptance_of(name, sharing.members[name].mask_public)
-    _not_dealt(trial, sharing, sharing.play.cohort({**sharing.acceptances, name: bare}.values()))
+    return _not_dealt(sharing, {**sharing.acceptances, name: bare}.values())
 
 
-def _small_sharing(trial: Trial, sharing: Sharing) -> None:
-    few = [*sharing.acceptances][: sharing.play.query.cohort_min - 2]
-    names = {*few, sharing.name}
-    kept = [each for name, each in sharing.acceptances.items() if name in names]
-    _not_dealt(trial, sharing, sharing.play.cohort(kept))
+def _small_sharing(_: Trial, sharing: Sharing) -> Judge:
+    few = {*[*sharing.acceptances][: sharing.play.query.cohort_min - 2], sharing.name}
+    return _not_dealt(sharing, [each for name, each in sharing.acceptances.items() if name in few])
 
 
-def _not_uploaded(trial: Trial, sharing: Sharing, acceptances: dict[str, Envelope]) -> None:
+def _not_uploaded(sharing: Sharing, acceptances: dict[str, Envelope]) -> Judge:
     play = sharing.play
     play.show(Phase.UPLOADING, PartyState.UPLOADING, cohort=play.cohort(acceptances.values()))
-    play.seen(trial.quiet_s)
-    if play.chunks():
-        raise UnmetError("7", "it uploads for it")
+
+    def judge() -> None:
+        if play.chunks():
+            raise UnmetError("7", "it uploads for it")
+
+    return judge
 
 
-def _small_cohort(trial: Trial, sharing: Sharing) -> None:
+def _small_cohort(_: Trial, sharing: Sharing) -> Judge:
     sharing.deals()
     kept = [name for name in _all_but_one(sharing) if name != sharing.play.peers[0]]
-    _not_uploaded(trial, sharing, sharing.prepare_cohort(kept))
+    return _not_uploaded(sharing, sharing.prepare_cohort(kept))
 
 
-def _of_other_sharing(trial: Trial, sharing: Sharing) -> None:
+def _of_other_sharing(_: Trial, sharing: Sharing) -> Judge:
     sharing.deals()
     acceptances = sharing.prepare_cohort([*sharing.acceptances], os.urandom(32))
-    _not_uploaded(trial, sharing, acceptances)
+    return _not_uploaded(sharing, acceptances)
 
 
-def _other_digest(trial: Trial, sharing: Sharing) -> None:
+def _other_digest(_: Trial, sharing: Sharing) -> Judge:
     sharing.deals()
     acceptances = sharing.prepare_cohort([*sharing.acceptances])
     sharing.play.sharing_digest = os.urandom(32)
-    _not_uploaded(trial, sharing, acceptances)
+    return _not_uploaded(sharing, acceptances)
