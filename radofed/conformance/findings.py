@@ -102,9 +102,12 @@ class Findings:
         if self.complete:
             return ["conforms: all parts were played, and nothing failed"]
         count = len(self.not_played)
-        parts = f"{count} part was NOT played" if count == 1 else f"{count} parts were NOT played"
+        parts = "1 thing was NOT played" if count == 1 else f"{count} things were NOT played"
         listed = [f"  not played [{each.section}] {each.what}: {each.detail}" for each in self.not_played]
-        return [f"conforms in what was played: nothing failed. {parts}, and nothing is shown of them:", *listed]
+        return [
+            f"conforms in what was played: nothing failed. {parts}, and nothing is shown of what these are about:",
+            *listed,
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """In JSON types."""

@@ -151,7 +151,7 @@ def bad_vanishing_totals() -> list[BadTotal]:
         BadTotal("8.2", "fewer survivors than the threshold", made(few_survivors)),
         BadTotal("8.2", "an Unmasking for other survivors", made(others_unmasked)),
         BadTotal("8.2", "a cohort of another sharing", made(of_other_sharing)),
-        BadTotal("8.3", "a share that does not fit its commitment", made(partial(gives, share=wrong))),
-        BadTotal("8.3", "a share too few", made(partial(gives, share=None))),
-        BadTotal("8.3", "shares of another mask key than the vanished member's", made(of_another_key)),
+        BadTotal("8.2", "a share that does not fit its commitment", made(partial(gives, share=wrong))),
+        BadTotal("8.2", "a share too few", made(partial(gives, share=None))),
+        BadTotal("8.2", "shares of another mask key than the vanished member's", made(of_another_key)),
     ]

@@ -47,10 +47,10 @@ FOUND = {
     "that_checks_no_tag": ("8.3", "a number added to a value"),
     "that_verifies_no_cohort": ("8.2", "a forged acceptance"),
     "with_another_unit": ("6", "it asks, and opens a total"),
-    "that_believes_every_share": ("8.3", "a share that does not fit its commitment"),
+    "that_verifies_no_shares": ("8.2", "a forged Unmasking"),
     "that_names_a_training_anew": ("5", "two queries or more of one training"),
 }
-PARTS = {"that_believes_every_share": ("survivors",), "that_names_a_training_anew": ("training",)}
+PARTS = {"that_verifies_no_shares": ("survivors",), "that_names_a_training_anew": ("training",)}
 QUICKLY = ("that_checks_no_tag", *PARTS)
 
 
