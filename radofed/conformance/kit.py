@@ -49,7 +49,7 @@ PEERS = tuple(f"kit-p{number:02}" for number in range(1, 24))
 """Enough for a mask graph of 20 neighbours."""
 ASKED = PEERS[:4]
 """The parties that a learner under test accepts."""
-EPSILON, DELTA = "300", "1e-5"
+EPSILON, DELTA = "150", "1e-5"
 """The limit that the party under test gets: over made-up rows, so that its noise is small enough to see its sums."""
 SMALLEST_COHORT, COLLUDERS = 3, 1
 KINDS = ("moments", "statistic", "gradient", "dp-feat", "fixed-support")

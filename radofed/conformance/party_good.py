@@ -27,9 +27,10 @@ from wire.query import Feature, open_features
 from wire.statements import Acceptance, Challenge, Witness, name_of, open_witness
 from wire.status import PartyState, Phase
 
-CLEAR, SMALL, LARGE = Fraction(8), Fraction(1), Fraction(190)
-"""Costs at the kit's limit of 300. Ten clear answers, two dozen small ones and one large one fit, even if epsilons are
-added up. Two large ones do not, even if they are counted as Gaussian noise exactly."""
+CLEAR, MEDIUM, SMALL, LARGE = Fraction(8), Fraction(3, 2), Fraction(1), Fraction(95)
+"""Costs at the kit's limit of 150. One clear answer of each kind (one at half of it), four medium ones, eleven small ones
+and one large one fit, even if epsilons are added up: 54 beside 95. Two large ones do not, even if they are counted as
+Gaussian noise exactly."""
 UNDERSTOOD = (Feature.BASE.value,)
 
 

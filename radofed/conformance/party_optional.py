@@ -16,7 +16,7 @@ from learner.requests import GradientRequest, MomentsRequest, RadosRequest, Requ
 from rado.v1 import query_pb2
 from radofed.conformance.findings import UnmetError
 from radofed.conformance.kit import WATCHED
-from radofed.conformance.party_good import CLEAR, SMALL, UNDERSTOOD, NotComputedError, Trial, unless_not_computed
+from radofed.conformance.party_good import MEDIUM, SMALL, UNDERSTOOD, NotComputedError, Trial, unless_not_computed
 from radofed.conformance.play import Play, RefusedError, Upload, terms_at
 from radofed.conformance.rados import wrong_repeated_table
 from wire.envelopes import KEY_BYTES
@@ -35,7 +35,7 @@ def rados(trial: Trial) -> None:
     _dp_feat(trial)
     what = "fixed-support: sums over half of the rows of a table with noise"
     again = "fixed-support: the same table asked again has the same noise"
-    request = RadosRequest(trial.kit.schema, RADOS, design="fixed-support", **terms_at(CLEAR))
+    request = RadosRequest(trial.kit.schema, RADOS, design="fixed-support", **terms_at(MEDIUM))
     first = _computed(trial, "6", what, request)
     if first is None:
         trial.findings.add("6", again, passed=None, detail="there was no first answer over a table with noise")
@@ -55,7 +55,7 @@ def _dp_feat(trial: Trial) -> None:
     if not schema.boolean_coordinates:
         trial.findings.add("6", what, passed=None, detail="the schema has no boolean or threshold feature")
         return
-    terms = {name: value for name, value in terms_at(CLEAR).items() if name != "epsilon"}
+    terms = {name: value for name, value in terms_at(MEDIUM).items() if name != "epsilon"}
     first = schema.boolean_coordinates[0]
     _computed(trial, "6", what, RadosRequest(schema, RADOS, design="dp-feat", sensitive=first, **terms))
 
@@ -79,7 +79,7 @@ def _computed(trial: Trial, section: str, what: str, request: Request, *codes: C
 def persons(trial: Trial) -> None:
     """Queries that protect persons: all rows of one id count together as much as one record."""
     kinds: dict[str, Request] = {}
-    schema, terms = trial.kit.schema, {**terms_at(CLEAR), "unit": "person"}
+    schema, terms = trial.kit.schema, {**terms_at(MEDIUM), "unit": "person"}
     kinds["moments"] = MomentsRequest(schema, norm_bound=longest_norm(schema), **terms)
     if schema.label.coding == SIGNS and schema.weight is None:
         theta = tuple((-1) ** place / (4 + place) for place in range(schema.d))
@@ -112,7 +112,7 @@ def epochs(trial: Trial) -> None:
             trial.findings.add("6", each, passed=None, detail=reason)
         return
     schema, name = trial.kit.schema, str(min(trial.kit.epochs))
-    common: dict[str, Any] = {**terms_at(CLEAR), "norm_bound": longest_norm(schema)}
+    common: dict[str, Any] = {**terms_at(MEDIUM), "norm_bound": longest_norm(schema)}
     found = _computed(trial, "6", what, MomentsRequest(schema, epoch=name, **common))
     if found is None and trial.findings.found[-1].passed is None:
         trial.findings.add("6", empty, passed=None, detail="it does not compute epochs")
