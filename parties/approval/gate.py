@@ -18,9 +18,10 @@ from parties.approval.decisions import Decided, Decision, DecisionError, Decisio
 from parties.approval.giving import Order, carry_out
 from parties.approval.notifying import Notice, ProposalNotice
 from parties.approval.second_approvals import SecondApprovals, may_still_decide
-from parties.approval.standing import Standing
+from parties.approval.standing import Standing, shown_of
 from parties.history.history import History, Shown, What
 from parties.history.reading import ScopeCost, costs
+from parties.history.studies import same_study, stated_in, studies
 from parties.ledger.approvals import Approvals, Use
 from parties.ledger.budgets import state_of
 from parties.ledger.charges import Charge
@@ -285,7 +286,12 @@ class Gate:
         self._waiting.pop(query_id, None)
         self._told.pop(query_id, None)
 
-    def wait(
+    def beaten(self, opened: OpenedQuery, attempt: int, charge: Charge, reason: str, policy: Policy) -> None:
+        """Note that a query waits which an approval let through that is used up or revoked by now."""
+        decided = self._decisions.decided(opened.query_id, opened.query.learner, policy)
+        self._wait(opened, attempt, charge, [reason], decided, policy)
+
+    def _wait(
         self,
         opened: OpenedQuery,
         attempt: int,
@@ -384,7 +390,8 @@ class Gate:
                 why = [event.details["reasons"] for event in events if event.what is What.WAITS][-1]
                 needed = policy.approval.approvers
                 cost, costs = self._costs(each, query, policy)
-                self._files.show(Waiting(each.query_id, each.envelope, tuple(why), cost, due, needed, costs))
+                same = self._same_study(each, policy)
+                self._files.show(Waiting(each.query_id, each.envelope, tuple(why), cost, due, needed, costs, same))
 
     def _taken(self, left: Left, shown: Shown | None, policy: Policy) -> tuple[bool, str]:
         """Whether what somebody left counts, and what came of it or why it does not."""
@@ -423,7 +430,9 @@ class Gate:
         # Approvals expire, and reservations are released.
         key = (*self._approvals.changes(), policy.digest, int(now // _SHOWN_AGAIN_S))
         if key != self._shown_approvals:
-            self._files.show_approvals([each.to_dict(now) for each in self._standing.all(policy)])
+            events, _ = self._held(b"")
+            found = studies(policy, stated_in(self._history), events)
+            self._files.show_approvals([shown_of(each, found, now) for each in self._standing.all(policy)])
             self._shown_approvals = key
 
     def _costs(self, shown: Shown, query: Query, policy: Policy) -> tuple[str, tuple[str, ...]]:
@@ -436,6 +445,14 @@ class Gate:
         costs = AttemptCosts.of(shown.charge, query.max_attempts, limits, events, recorded, now)
         # The file is not written again while the query waits.
         return costs.short, (*costs.lines(), f"counted {local_time(now)}; what was charged since is not in it")
+
+    def _same_study(self, shown: Shown, policy: Policy) -> tuple[str, ...]:
+        """What people are asked about the number of its study, where another one is spelt alike."""
+        if shown.study is None:
+            return ()
+        events, _ = self._held(shown.query_id)
+        found = studies(policy, stated_in(self._history), events)
+        return tuple(same_study(shown.study.protocol_number, found))
 
     def _undecided(self, shown: Shown, policy: Policy) -> bool:
         return self._decisions.decided(shown.query_id, shown.learner, policy).verdict is Verdict.UNDECIDED

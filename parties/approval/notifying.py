@@ -9,6 +9,7 @@ long is repeated a few times, with growing pauses, and then given up until the n
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -17,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import IO, Any, Final, Self
 
 from pydantic import Field
@@ -156,6 +158,38 @@ def message(party: str, federation: str, notices: Sequence[Notice | ProposalNoti
         "count": len(notices),
         "text": f"{text}\n",
     }
+
+
+TEST = "TEST, nothing waits: "
+
+
+def test_message(party: str, federation: str, why: str) -> dict[str, Any]:
+    """A message about nothing, marked as a test in its title, its text and by the key `test`. why: who asked for it."""
+    made_up = Notice(
+        query_id="0" * 64,
+        learner="nobody",
+        asked="nothing: this is a test",
+        purpose="a test of the notification",
+        training="",
+        reasons=(why,),
+        cost="nothing",
+        answers_due_unix_s=time.time() + 3600,
+    )
+    found = message(party, federation, [made_up])
+    return {**found, "test": True, "title": f"{TEST}{found['title']}", "text": f"{TEST}{found['text']}"}
+
+
+def why_not_executable(settings: NotifySettings) -> str:
+    """Why the command cannot be run as it is; empty if it can. Runs nothing."""
+    program = settings.command[0]
+    path = os.environ.get("PATH", os.defpath)
+    if shutil.which(program, path=path) is not None:
+        return ""
+    if os.sep not in program:
+        return f"there is no program {program} in the directories of PATH"
+    if not (file := Path(program)).exists():
+        return f"{program} does not exist"
+    return f"{program} is a directory" if file.is_dir() else f"this user may not execute {program}"
 
 
 class NotificationError(RadofedError):

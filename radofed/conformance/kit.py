@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 
 from coordinator.config import CoordinatorConfig
 from dpcore.errors import ConfigurationError
-from dpcore.records.encoding import StoredRows
+from dpcore.records.encoding import StoredRows, sources
 from dpcore.records.persons import PersonRows
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from learner.accepted_parties import parties_toml
 from radobase.reading import FileKind, read_bytes, read_text, with_remedy
 from radobase.schema_files import load_schema
-from radobase.tables.tables import identified_blocks, open_table, sources
+from radobase.tables.tables import identified_blocks, open_table
 from radobase.writing import BY_UMASK, create_durably, write_durably
 from radofed.certificates import make_request
 from radofed.conformance import table

@@ -28,9 +28,9 @@ from wire.statements import Acceptance, Challenge, Witness, name_of, open_witnes
 from wire.status import PartyState, Phase
 
 CLEAR, MEDIUM, SMALL, LARGE = Fraction(8), Fraction(3, 2), Fraction(1), Fraction(95)
-"""Costs at the kit's limit of 150. One clear answer of each kind (one at half of it), four medium ones, eleven small ones
-and one large one fit, even if epsilons are added up: 54 beside 95. Two large ones do not, even if they are counted as
-Gaussian noise exactly."""
+"""Costs at the kit's limit of 150. One clear answer of each kind (one at half of it), four medium ones, eleven small
+ones and one large one fit, even if epsilons are added up: 53 beside 95. Two large ones do not, even if they are counted
+as Gaussian noise exactly."""
 UNDERSTOOD = (Feature.BASE.value,)
 
 

@@ -15,7 +15,7 @@ from learner.planning import Plan
 from learner.requests import GradientRequest, MomentsRequest, RadosRequest, Request
 from rado.v1 import query_pb2
 from radofed.conformance.findings import UnmetError
-from radofed.conformance.kit import WATCHED
+from radofed.conformance.kit import LEARNER, WATCHED
 from radofed.conformance.party_good import MEDIUM, SMALL, UNDERSTOOD, NotComputedError, Trial, unless_not_computed
 from radofed.conformance.play import Play, RefusedError, Upload, terms_at
 from radofed.conformance.rados import wrong_repeated_table
@@ -178,14 +178,13 @@ def _training(trial: Trial, **changes: Any) -> Training:
     return Training(**{**fields, **changes})
 
 
-def _round(trial: Trial, training: Training, learner: str | None = None, number: int = 1) -> Plan:
+def _round(trial: Trial, training: Training, learner: str = LEARNER, number: int = 1) -> Plan:
     """The plan of one query of a training. number: of the round; each asks something else."""
     schema = trial.kit.schema
     norm = longest_norm(schema) + Fraction(number, 8)
     request = MomentsRequest(schema, norm_bound=norm, training=training, **terms_at(SMALL))
     features = {*UNDERSTOOD, Feature.TRAINING.value}
-    who = {} if learner is None else {"learner": learner}
-    return trial.asking.plan(request, understood=features, **who)
+    return trial.asking.plan(request, understood=features, learner=learner)
 
 
 def _of_another_schema(message: query_pb2.Query) -> None:

@@ -73,12 +73,11 @@ class VanishingTotal(MadeTotal):
         dealt = {name: self._dealt(name) for name in self.members}
         names = self.survivors if unmasked is None else tuple(unmasked)
         unmaskings = [self._unmasking(name, dealt, names, shares) for name in self.survivors]
-        signed = [sign(said, self.kit.signing_key(said.party)) for said in (*dealt.values(), *unmaskings)]
         return {
             "sharing": self.sharing,
             "survivors": self.survivors,
-            "key_shares": tuple(signed[: len(dealt)]),
-            "unmaskings": tuple(signed[len(dealt) :]),
+            "key_shares": tuple(sign(each, self.kit.signing_key(each.party)) for each in dealt.values()),
+            "unmaskings": tuple(sign(each, self.kit.signing_key(each.party)) for each in unmaskings),
         }
 
     @property
