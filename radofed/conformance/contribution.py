@@ -19,7 +19,6 @@ from dpcore.paillier.packing import from_total
 from dpcore.paillier.public import InvalidCiphertextError
 from dpcore.paillier.secret import SecretKey
 from dpcore.paillier.survivors import self_mask, self_tag_mask
-from dpcore.queries.gradient import GradientQuery
 from dpcore.records.computation import SummedKind
 from dpcore.records.persons import PersonRows, sums_over_persons
 from dpcore.records.records import Records
@@ -225,8 +224,10 @@ def expected_sums(query: Query, records: Records, persons: PersonRows | None = N
     kind, bits = cast("SummedKind", query.kind), query.encoding.fraction_bits
     if persons is None:
         return kind.sums(records, bits, None)
-    if isinstance(query.kind, GradientQuery):
-        return query.kind.person_sums(records, bits, persons)
+    # Of gradients a person's sum is shortened as a whole.
+    if (of_persons := getattr(kind, "person_sums", None)) is not None:
+        found: NDArray[np.int64] = of_persons(records, bits, persons)
+        return found
     return sums_over_persons(persons, records, lambda rows, _: kind.sums(rows, bits, None))
 
 

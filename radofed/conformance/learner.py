@@ -1,8 +1,10 @@
 """The kit's run against one learner: it runs the learner's program, once for each case.
 
 The program asks one query, opens its total, prints {"values": [...]} on standard output, the integers of the total in
-order, and ends with exit code 0; for a total that it must not open, and a query that fails, with another. Where
-RADO_CONFORMANCE_ASK has a word of ASKS, it asks that; of a training it asks two queries or more, and prints the last.
+order, and ends with exit code 0; for a total that it must not open, and a query that fails, with another.
+
+Where RADO_CONFORMANCE_ASK has a word of ASKS, it asks that; of a training two queries or more, of which it prints the
+last.
 """
 
 import json

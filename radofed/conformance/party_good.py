@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from dpcore.accounting.noise_shares import GaussianShares
 from dpcore.errors import RadofedError
-from dpcore.queries.rados import RadosQuery
 from learner.planning import Plan
 from radofed.conformance.contribution import expected_sums, of_deviation
 from radofed.conformance.findings import Findings, UnmetError
@@ -118,7 +117,7 @@ class Trial:
     def check_upload(self, play: Play, upload: Upload) -> None:
         """Raise UnmetError if an upload does not hold the sums over the rows. Keeps its noise for `check_noise`."""
         values = self.opened(upload)
-        if isinstance(play.query.kind, RadosQuery):
+        if play.query.kind.learned_as == "rados":
             if (wrong := wrong_rados(play.query, self.kit.records, values)) is not None:
                 raise UnmetError("6", f"{play.query.kind.name}: {wrong}")
             return

@@ -1,12 +1,16 @@
 """Rados as a party uploads them: sums of rows that it drew in secret, so that only their distribution can be judged.
 
-With e the rows' edge vectors, m rows and rado signatures as docs/protocol.md says, a rado has a known mean and
-covariance. If every row is in with probability 1/2, these are sum(e) / 2 and sum(e e^T) / 4. If round(f m) = p m rows
-are in, they are p sum(e) and p (1 - p) m / (m - 1) times the scatter of e about its mean.
+With e the edge vectors of m rows, and rado signatures as docs/protocol.md says, a rado has a known mean and
+covariance:
+
+- If every row is in with probability 1/2, they are sum(e) / 2 and sum(e e^T) / 4.
+- If round(f m) = p m rows are in, they are p sum(e), and p (1 - p) m / (m - 1) times the scatter of e about its mean.
 
 Sums of many rows are close to normal, and their tails are lighter. Whitened by the covariance they are judged as noise
 of standard deviation 1.
 """
+
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,8 +59,7 @@ def wrong_repeated_table(
 
 
 def _kind(query: Query) -> RadosQuery:
-    assert isinstance(query.kind, RadosQuery), "the query asks for rados"
-    return query.kind
+    return cast("RadosQuery", query.kind)
 
 
 def _rados(query: Query, values: NDArray[np.int64]) -> NDArray[np.float64]:
