@@ -116,6 +116,9 @@ def learner(
             show_default=False,
         ),
     ] = None,
+    only_asks: Annotated[
+        bool, typer.Option("--only-asks", help="Play a first total and what --asks names alone, to find a fault.")
+    ] = False,
 ) -> Result:
     """Play the coordinator and the parties against one learner: run its program, once for each good or bad total.
 
@@ -131,7 +134,9 @@ def learner(
         return _prepared(kit)
     words = _words(command)
     output.note(in_lines(kit.sentences()))
-    found = try_learner(kit, words, patience_s, lambda each: output.note(each.sentence), asks=asks or ())
+    found = try_learner(
+        kit, words, patience_s, lambda each: output.note(each.sentence), asks=asks or (), only_asks=only_asks
+    )
     return _reported(found)
 
 

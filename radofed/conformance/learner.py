@@ -267,10 +267,13 @@ def try_learner(
     on_each: Callable[[Finding], None] = lambda _: None,
     *,
     asks: Collection[str] = (),
+    only_asks: bool = False,
 ) -> Findings:
     """Run the learner's program against good and bad totals.
 
-    asks: parts of ASKS that the program can ask. Raises ConfigurationError if nothing can be served, or one is unknown.
+    asks: parts of ASKS that the program can ask. only_asks: whether nothing else is played but a first total.
+
+    Raises ConfigurationError if nothing can be served, or a part is unknown.
     """
     if unknown := sorted(set(asks) - set(ASKS)):
         raise ConfigurationError(f"the kit knows no query {unknown[0]!r} to be asked; it knows {', '.join(ASKS)}")
@@ -279,6 +282,11 @@ def try_learner(
         trial = LearnerTrial(kit, stage, command, findings, patience_s)
         stage.features = [_stated(kit, name) for name in ASKED]
         if not trial.opens("8.3", "it asks, and opens a total of all that it asks", Case(kit)):
+            return findings
+        if only_asks:
+            reason = "--only-asks plays nothing else"
+            findings.add("8", "bad totals, lost attempts and rosters", passed=None, detail=reason)
+            _all_asks(trial, asks)
             return findings
         waits = (Phase.ANSWERING, Phase.PREPARING, Phase.UPLOADING, Phase.ADDING, Phase.COMPLETE)
         trial.opens("8.1", "it follows a query through all phases", Case(kit, phases=waits))
@@ -291,10 +299,14 @@ def try_learner(
         failed = Case(kit, phases=(Phase.ANSWERING, Phase.FAILED))
         trial.refuses("8.1", "a query that failed gives no values", failed, "WatchQuery")
         _lost(trial)
-        for name in ASKS:
-            _asks(trial, name, is_played=name in asks)
+        _all_asks(trial, asks)
         _rosters(trial)
     return findings
+
+
+def _all_asks(trial: LearnerTrial, asks: Collection[str]) -> None:
+    for name in ASKS:
+        _asks(trial, name, is_played=name in asks)
 
 
 def _asks(trial: LearnerTrial, name: str, *, is_played: bool) -> None:
