@@ -370,12 +370,16 @@ def test_who_decides_in_files_is_asked_whether_a_study_is_one_of_another_spellin
     envelope = asked(asking, in_study(asking.world, protocol_number="EK 2026/17"))
     other = asked(asking, in_study(asking.world, protocol_number="EK2026-17"))
     take(asking)
-    shown = {each.query_id: each.same_study for each in act_as(FIRST, asking.decision_files.waiting)}
-    (sentence,) = shown[other.payload_hash]
+
+    def asked_of() -> dict[str, list[str]]:
+        return {each.query_id.hex(): list(each.same_study) for each in asking.decision_files.waiting()}
+
+    shown = act_as(FIRST, asked_of)
+    (sentence,) = shown[other.payload_hash.hex()]
     assert sentence.startswith('a study with the number "EK 2026/17" exists, nothing spent; is "EK2026-17" the same?')
     assert "each has a budget of its own" in sentence
     # Which of both is the right one is not for the node to say: it asks at each.
-    assert len(shown[envelope.payload_hash]) == 1
+    assert len(shown[envelope.payload_hash.hex()]) == 1
     counted, _ = order(asking, FIRST, other.payload_hash, Order(Do.APPROVE, Covers.STUDY, epsilon="2"))
     assert counted
     (proposal,) = act_as(SECOND, asking.decision_files.approvals)
