@@ -23,8 +23,6 @@ from parties.database import LedgerOwner
 from parties.history.database import FILE as HISTORY_FILE
 from parties.history.database import HistoryDatabase
 from parties.history.history import History, Refused
-from parties.history.reading import HistoryReader
-from parties.history.studies import studies, studies_of
 from parties.ledger.head import head_path
 from parties.ledger.ledger import Ledger
 from parties.ledger.witnessed import Witnessed
@@ -355,7 +353,6 @@ RECENT_REFUSALS_S: Final = 7 * 86_400.0
 def check_state(run: Run) -> None:
     """All of these, in order."""
     run.step("ledger", lambda: _ledger(run), needs=("policy",))
-    run.step("study-numbers", lambda: _study_numbers(run), needs=("policy",))
     run.step("state-directory", lambda: _state_directory(run))
     run.step("refusals", lambda: _refusals(run))
     run.step("unverified", lambda: _unverified(run))
@@ -388,27 +385,6 @@ def _ledger(run: Run) -> None:
             "Keep the ledger and its .head file. The data officer runs `rado ledger acknowledge`.",
         )
     run.add("ledger", "; ".join(state.figures()), state.warning)
-
-
-def _study_numbers(run: Run) -> None:
-    """Numbers of studies that differ in spelling only; nothing without a study that has an answer or a rule."""
-    if run.config.ledger_file.exists():
-        with HistoryReader(run.config) as reader:
-            found = studies_of(reader)
-    else:
-        found = studies(run.policy, (), ())
-    alike = [each for each in found if each.spelt_alike]
-    if not found:
-        return
-    pairs = sorted({tuple(sorted((each.number, *each.spelt_alike))) for each in alike})
-    said = [" and ".join(map(json_text, numbers)) for numbers in pairs]
-    spent = ", ".join(f"{json_text(each.number)}: {each.spent}" for each in alike)
-    advice = (
-        f"{'; '.join(said)}: may be one study. Each spelling has a budget of its own ({spent}). Ask the learner, and "
-        "list the right one under [[studies]], so that others are refused."
-    )
-    count = f"{len(found)} {'study' if len(found) == 1 else 'studies'}"
-    run.add("study-numbers", f"{count}, by protocol number", advice if alike else "")
 
 
 def _state_directory(run: Run) -> None:

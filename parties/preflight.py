@@ -20,6 +20,7 @@ from parties.approval.notifying import (
     why_not_executable,
 )
 from parties.check_files import CheckFailedError, Finding, Run, check_files, check_state, compare_schemas, fix_for
+from parties.check_studies import check_study_numbers
 from parties.client import CoordinatorClient, probe
 from parties.config import PartyConfig, settings_of
 from parties.data.row_guard import ADVICE, RowCounts, faults, load_known
@@ -433,6 +434,7 @@ def preflight(
     check_files(run)
     check_running_node(run)
     check_state(run)
+    check_study_numbers(run)
     check_notification(run, send=notify)
     check_watch(run)
     if against is not None:
