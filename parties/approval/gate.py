@@ -18,10 +18,10 @@ from parties.approval.decisions import Decided, Decision, DecisionError, Decisio
 from parties.approval.giving import Order, carry_out
 from parties.approval.notifying import Notice, ProposalNotice
 from parties.approval.second_approvals import SecondApprovals, may_still_decide
-from parties.approval.standing import Standing, shown_of
+from parties.approval.standing import Covers, Standing, shown_of
 from parties.history.history import History, Shown, What
 from parties.history.reading import ScopeCost, costs
-from parties.history.studies import same_study, stated_in, studies
+from parties.history.studies import StudyRead, same_study, stated_in, studies
 from parties.ledger.approvals import Approvals, Use
 from parties.ledger.budgets import state_of
 from parties.ledger.charges import Charge
@@ -430,9 +430,13 @@ class Gate:
         # Approvals expire, and reservations are released.
         key = (*self._approvals.changes(), policy.digest, int(now // _SHOWN_AGAIN_S))
         if key != self._shown_approvals:
-            events, _ = self._held(b"")
-            found = studies(policy, stated_in(self._history), events)
-            self._files.show_approvals([shown_of(each, found, now) for each in self._standing.all(policy)])
+            every = self._standing.all(policy)
+            found: tuple[StudyRead, ...] = ()
+            if any(each.terms.covers is Covers.STUDY for each in every):
+                # What each study spent is read for their sake alone.
+                events, _ = self._held(b"")
+                found = studies(policy, stated_in(self._history), events)
+            self._files.show_approvals([shown_of(each, found, now) for each in every])
             self._shown_approvals = key
 
     def _costs(self, shown: Shown, query: Query, policy: Policy) -> tuple[str, tuple[str, ...]]:
