@@ -1,8 +1,9 @@
 """Claim: time is linear in rows, coordinates and rados and sublinear in parties; coordinator memory does not grow.
 
 A party's contribution (signatures and sums, on all cores) is timed while one of m, d and n grows; a whole encrypted
-query, from plan to opened total, over simulated parties that share the same rows, while K grows. Each curve, and each
-K, has its own process. An exponent is fitted: seconds = c x^e by least squares of logarithms.
+query, from plan to opened total, over simulated parties that share the same rows, while K grows; and one over parties
+with as many rows each, in one process and by its processor time, from 100 parties to 1,000. Each curve, and each K, has
+its own process. An exponent is fitted: seconds = c x^e by least squares of logarithms.
 """
 
 import json
@@ -38,6 +39,10 @@ MOST_S, MOST_GIB = 4.0, 1.5
 PARTIES = (4, 16, 64, 400)
 SIMULATED = {"rows": 1_000_000, "columns": 17, "rados": 100, "key_bits": 3072}
 FEWER_REPEATS_FROM, FEWER_REPEATS = 400, 3
+MANY, MOST_MANY_TIMES = (100, 1_000), 15.0
+"""Parties with as many rows each: masks between every two would take the square of ten times the time."""
+ROWS_EACH = 200
+OF_MANY = {"columns": 17, "rados": 20, "key_bits": 3072}
 WORK_TIMEOUT_S = 1200
 MOST_MEMORY_TIMES = 1.1
 MIB = 1 << 20
@@ -87,6 +92,7 @@ class Simulated:
     """Seconds, and the coordinator's memory: its peak, and its peak above that before the first query."""
 
     seconds: list[float]
+    processor_seconds: list[float]
     most_bytes: int | None
     most_bytes_beyond: int | None
 
@@ -97,8 +103,15 @@ def simulated(parties: int) -> Simulated:
     return Simulated(**worked({**SIMULATED, "parties": parties, "repeats": repeats, "workers": processors()}))
 
 
+def of_many(parties: int) -> list[float]:
+    """The processor seconds of encrypted queries over so many parties with ROWS_EACH rows each, in one process."""
+    job = {**OF_MANY, "rows": parties * ROWS_EACH, "parties": parties, "repeats": FEWER_REPEATS, "workers": 0}
+    return Simulated(**worked(job)).processor_seconds
+
+
 def run(*, everything: bool = False) -> Report:  # noqa: ARG001 - every benchmark takes it; this one has one size
     runs = {parties: simulated(parties) for parties in PARTIES}
+    many = {parties: of_many(parties) for parties in MANY}
     contributions = {grows: contribution_curve(grows) for grows in GROWING}
     parties_curve = Curve("K", {parties: found.seconds for parties, found in runs.items()})
     curves = [*(curve for curve, _ in contributions.values()), parties_curve]
@@ -106,10 +119,12 @@ def run(*, everything: bool = False) -> Report:  # noqa: ARG001 - every benchmar
     memory = _memory_measures(runs)
     if (held := contributions["m"][1]) is not None:
         memory.append(Measure.of(f"m = {GROWING['m'][-1]:,}: the party's process", "MiB", [held / MIB]))
+    measures += [Measure.of(f"equal rows, K = {k:,}: processor time", "s", found) for k, found in many.items()]
     exponents = [Measure.of(f"exponent of {curve.grows}", "", [curve.exponent]) for curve in curves]
     setting: dict[str, Any] = {
         "contribution": USUAL,
         "simulation": SIMULATED | {"workers": processors()},
+        "of_many": OF_MANY | {"rows_each": ROWS_EACH},
         "exponents": {curve.grows: round(curve.exponent, 3) for curve in curves},
     }
     usual = ", ".join(f"{name} = {size:,}" for name, size in USUAL.items())
@@ -117,6 +132,7 @@ def run(*, everything: bool = False) -> Report:  # noqa: ARG001 - every benchmar
     notes = [
         f"Where m, d or n grows, the others are {usual}.",
         f"Where K grows, {shared} under a {SIMULATED['key_bits']}-bit key; workers on all cores are the parties.",
+        f"Of equal rows, each party has {ROWS_EACH}, a query asks for {OF_MANY['rados']} rados, in one process.",
         "Fitted: " + ", ".join(f"{curve.grows}^{number(curve.exponent)}" for curve in curves) + ".",
     ]
     tables = [
@@ -125,7 +141,7 @@ def run(*, everything: bool = False) -> Report:  # noqa: ARG001 - every benchmar
         Table("Fitted exponents", MEASURE_HEADER, [m.cells() for m in exponents]),
     ]
     claim = (__doc__ or "").partition("\n")[0]
-    targets = _targets(contributions["m"], parties_curve, runs)
+    targets = [*_targets(contributions["m"], parties_curve, runs), _target_of_many(many)]
     return Report("scaling", claim, setting, [*measures, *memory, *exponents], [], tables, notes, targets)
 
 
@@ -143,6 +159,12 @@ def _targets(rows: tuple[Curve, int | None], parties: Curve, runs: dict[int, Sim
         what = f"coordinator's memory, K = {many} / K = {few}"
         targets.append(Target(what, "times", MOST_MEMORY_TIMES, held_many / held_few, at_least=False))
     return targets
+
+
+def _target_of_many(many: dict[int, list[float]]) -> Target:
+    few, most = (float(np.median(many[parties])) for parties in MANY)
+    what = f"processor time of `simulate --encrypt`, equal rows, K = {MANY[1]:,} / K = {MANY[0]}"
+    return Target(what, "times", MOST_MANY_TIMES, most / few, at_least=False)
 
 
 def _memory_measures(runs: dict[int, Simulated]) -> list[Measure]:

@@ -2,9 +2,10 @@
 
 JOB is JSON. `contribution`: sizes, each with m, d and n; prints the seconds of each repeat of each, and the peak memory
 of the process while it computed. `parties`: their number, rows (in total), columns, rados, key_bits, repeats, workers;
-prints the seconds of each repeat, from the planned query to the opened total, and the peak memory of this process,
-which is coordinator and learner and, with workers, no party: in total, and above that before the first query. The total
-is compared with the unencrypted one. Memory is in bytes, null if the system does not report it.
+prints the seconds of each repeat, from the planned query to the opened total, the processor time of this process, and
+its peak memory, in total and above that before the first query. With workers it is coordinator and learner alone,
+without them it is all. The total is compared with the unencrypted one. Memory is in bytes, null if the system does not
+report it.
 """
 
 import json
@@ -59,7 +60,7 @@ def parties(job: dict[str, int]) -> dict[str, Any]:
     parts = np.array_split(np.arange(job["rows"]), job["parties"])
     secret = SecretKey.generate(SystemRandom(), bits=job["key_bits"])
     request = RadosRequest(schema_of(job["columns"]), job["rados"], design="plain")
-    seconds = []
+    seconds, processor_seconds = [], []
     with start_hosts(records, SEED, names, workers=job["workers"], timeout_s=TIMEOUT_S) as hosts:
         federation = SimulatedFederation(hosts, names, SEED, secret)
 
@@ -69,14 +70,20 @@ def parties(job: dict[str, int]) -> dict[str, Any]:
         before = count_anew()
         for fold in range(job["repeats"] + 1):
             planned = plan(fold)
-            begun = time.perf_counter()
+            begun, busy = time.perf_counter(), time.process_time()
             total = federation.ask(planned)
             seconds.append(time.perf_counter() - begun)
+            processor_seconds.append(time.process_time() - busy)
         most = memory("VmHWM")
         plain = SimulatedFederation(hosts, names, SEED, None).ask(planned)
     require(np.array_equal(total, plain), "the encrypted total differs from the one without encryption")
     beyond = None if most is None or before is None else most - before
-    return {"seconds": seconds[1:], "most_bytes": most, "most_bytes_beyond": beyond}
+    return {
+        "seconds": seconds[1:],
+        "processor_seconds": processor_seconds[1:],
+        "most_bytes": most,
+        "most_bytes_beyond": beyond,
+    }
 
 
 def random_records(rows: int, d: int) -> Records:

@@ -3,8 +3,9 @@
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from coordinator.config import CoordinatorConfig
@@ -17,7 +18,7 @@ from wire.envelopes import Envelope, load_public_key
 from wire.errors import Code, WireError
 from wire.query import CLOCK_SKEW_S, Feature, open_features, too_old
 from wire.roster import Member, Role, Roster, open_roster, read_roster
-from wire.statements import open_challenge, open_witness
+from wire.statements import MOST_WITNESSES, open_challenge, open_witness
 from wire.transport import MAX_RESPONSE_BYTES
 
 # One message has room for this many acceptances and receipts in addition to the longest query.
@@ -273,6 +274,21 @@ class WitnessExchange:
             for party in old:
                 self._forget(party)
 
+    async def answer_each(self, envelopes: Sequence[Envelope], caller: Member) -> None:
+        """Take all of a party's answers that can be taken. Raises WireError, of the first that cannot."""
+        if len(envelopes) > MOST_WITNESSES:
+            raise WireError(Code.MESSAGE_MALFORMED, f"A call has at most {MOST_WITNESSES} answers.")
+        refused: WireError | None = None
+        for envelope in envelopes:
+            try:
+                self.answer(envelope, caller)
+            except WireError as error:
+                refused = refused or error
+            # Each has a signature to verify, and other members wait.
+            await asyncio.sleep(0)
+        if refused is not None:
+            raise refused
+
     def answer(self, envelope: Envelope, caller: Member) -> None:
         """Take a party's answer. Raises WireError, QUERY_UNKNOWN if the challenge is not the newest."""
         witness, _ = open_witness(envelope, self._roster())
@@ -310,12 +326,12 @@ class WitnessExchange:
             asked.shown_at[caller.name] = self._clock()
         return tuple(asked.envelope for asked in shown)
 
-    def answers(self, nonce: bytes, caller: Member) -> tuple[Envelope, ...]:
-        """The answers to a party's own challenge. Raises WireError(QUERY_UNKNOWN)."""
+    def answers(self, nonce: bytes, caller: Member, known: int = 0) -> tuple[Envelope, ...]:
+        """The answers to a party's own challenge, without the first `known`. Raises WireError(QUERY_UNKNOWN)."""
         asked = self._asked.get(caller.name)
         if asked is None or asked.nonce != nonce:
             raise WireError(Code.QUERY_UNKNOWN, "The challenge is not known: ask again.")
-        return tuple(asked.answers.values())
+        return tuple(islice(asked.answers.values(), known, None))
 
     def newest(self, caller: Member) -> Envelope | None:
         """The statement of this party with the most ledger entries that this coordinator holds."""

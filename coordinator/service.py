@@ -233,8 +233,9 @@ class PartyService(party_service_pb2_grpc.PartyServiceServicer):
     async def SubmitWitness(
         self, request: party_service_pb2.SubmitWitnessRequest, context: Context
     ) -> party_service_pb2.SubmitWitnessResponse:
-        """Take an answer to another party's challenge."""
-        self._witnesses.answer(Envelope.from_proto(request.witness), current_caller())
+        """Take answers to other parties' challenges."""
+        messages = (request.witness, *request.more)
+        await self._witnesses.answer_each([Envelope.from_proto(message) for message in messages], current_caller())
         return party_service_pb2.SubmitWitnessResponse()
 
     async def FetchWitnesses(
@@ -242,7 +243,7 @@ class PartyService(party_service_pb2_grpc.PartyServiceServicer):
     ) -> party_service_pb2.FetchWitnessesResponse:
         """The answers to the party's own challenge so far."""
         caller = current_caller()
-        answers = self._witnesses.answers(request.nonce, caller)
+        answers = self._witnesses.answers(request.nonce, caller, request.known)
         newest = await asyncio.to_thread(self._witnesses.newest, caller)
         return party_service_pb2.FetchWitnessesResponse(
             witnesses=[answer.to_proto() for answer in answers], newest=None if newest is None else newest.to_proto()

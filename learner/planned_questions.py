@@ -163,6 +163,7 @@ class PlannedQuestions:
         if self.left:
             said.append("It may ask more, within the budget: the whole budget counts.")
         said += self.statement.short_sentences()
+        said += [] if first.vanishing is None else first.vanishing.sentences()
         said += [
             f"Each party uploads {megabytes(self.upload_bytes_per_party)} MB in all.",
             *(f"Warning: {sentence}." for sentence in first.warnings),
@@ -193,6 +194,7 @@ class PlannedQuestions:
             "upload_bytes_per_party": self.upload_bytes_per_party,
             "notes": list(self.notes),
             "coefficients_warning": self.warning,
+            "vanishing": None if (vanishing := self.plans[0].vanishing) is None else vanishing.to_dict(),
         }
 
     def _repr_html_(self) -> str:

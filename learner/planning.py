@@ -24,6 +24,7 @@ from dpcore.queries.statement import cost_of_attempts, unit_of
 from dpcore.randomness.sources import RandomSource, SystemRandom
 from learner.requests import GROWTH, Request
 from learner.studies import load_study
+from learner.vanishing import Vanishing, most_that_may_vanish
 from radobase.presentation.notebook import fragment
 from radobase.printing import amount, json_text
 from wire.binding import Binding, OpeningSecret
@@ -41,10 +42,6 @@ PERSON_WORDS = (
 )
 EPOCH_WORDS = (
     "Parties answer as if they had no other rows, and count the cost beside that of queries about all rows only."
-)
-VANISHING_WORDS = (
-    "If up to {} of the parties that accept vanish before they have uploaded, the answer is of the others. One that "
-    "vanishes late was charged, as each attempt is."
 )
 NONCE_BYTES = 32
 ROWS_OF_UNSTATED_PARTY = 1_000_000
@@ -77,6 +74,11 @@ class Plan:
     def query_id(self) -> bytes:
         """The id of the query."""
         return sha256(self.query.to_bytes())
+
+    @cached_property
+    def vanishing(self) -> Vanishing | None:
+        """What it costs that members may vanish; None if none may."""
+        return Vanishing.of(self.query)
 
     @property
     def delta(self) -> Fraction:
@@ -117,8 +119,9 @@ class Plan:
         )
         warnings = [f"Warning: {sentence}." for sentence in self.warnings]
         others = [f"{self.not_asked}."] if self.not_asked else []
-        vanishing = [] if not query.may_vanish else [VANISHING_WORDS.format(query.may_vanish)]
-        noise = [f"{note}." for note in (self.noise_note, self.masks_note) if note]
+        vanishing = [] if self.vanishing is None else self.vanishing.sentences()
+        notes = (self.masks_note,) if vanishing else (self.noise_note, self.masks_note)
+        noise = [f"{note}." for note in notes if note]
         costs = [*self._privacy_words(), *noise, *vanishing, times, *self._quorum_words(), *self._retry_words()]
         stated = _statements(query.purpose, query.study)
         chosen = [self.chosen] if self.chosen else []
@@ -229,7 +232,7 @@ def plan_query(
         max_parties=request.max_parties,
         may_vanish=may_vanish,
     )
-    check_may_vanish(may_vanish, colluders=colluders, cohort_min=cohort_min, max_parties=max_parties)
+    check_may_vanish(may_vanish, len(asked), colluders=colluders, cohort_min=cohort_min, max_parties=max_parties)
     study = study_of(request, study, created)
     now = stated_rows or {}
     max_rows = request.max_rows or sum(_most_rows(member, now.get(member.name)) for member in asked)
@@ -433,22 +436,35 @@ def _check_size(query: Query) -> None:
     raise PlanError(f"the query has {size_bytes} bytes, more than the limit of {MAX_QUERY_BYTES}; {shorter}")
 
 
-def check_may_vanish(may_vanish: int, *, colluders: int, cohort_min: int, max_parties: int) -> None:
-    """Refuse more parties that may vanish than leave a safe total (dpcore.paillier.survivors). Raises PlanError."""
+def check_may_vanish(may_vanish: int, parties: int, *, colluders: int, cohort_min: int, max_parties: int) -> None:
+    """Refuse more parties that may vanish than leave a safe total (dpcore.paillier.survivors). Raises PlanError.
+
+    parties: so many are asked.
+    """
+    if not may_vanish:
+        return
+    if max_parties > MOST_SHARERS:
+        raise PlanError(
+            f"of at most {MOST_SHARERS} parties some may vanish, and this asks {max_parties}: lower max_parties, or "
+            "leave may_vanish out"
+        )
+    usable = min(parties, max_parties)
+    most = most_that_may_vanish(usable, colluders)
+    if may_vanish > most:
+        instead = f"lower may_vanish to {most}, ask more parties or lower colluders" if most else "leave may_vanish out"
+        raise PlanError(
+            f"{may_vanish} parties may vanish, and of {usable} beside {amount(colluders, 'colluder')} at most {most} "
+            f"may, so that more of the smallest cohort are honest than the square of that number: {instead}"
+        )
     if may_vanish > max_parties - cohort_min:
         raise PlanError(
             f"{may_vanish} parties may vanish, and a cohort has {cohort_min} to {max_parties}: lower cohort_min to "
             f"{max_parties - may_vanish}, or lower may_vanish to {max_parties - cohort_min}"
         )
-    if may_vanish and not is_enough(cohort_min + may_vanish, cohort_min, colluders=colluders):
+    if not is_enough(cohort_min + may_vanish, cohort_min, colluders=colluders):
         raise PlanError(
             f"{may_vanish} parties may vanish, and of the smallest cohort {cohort_min - colluders} are honest: these "
             f"have to be more than {may_vanish**2}, its square; lower may_vanish, raise cohort_min or lower colluders"
-        )
-    if may_vanish and max_parties > MOST_SHARERS:
-        raise PlanError(
-            f"of at most {MOST_SHARERS} parties some may vanish, and this asks {max_parties}: lower max_parties, or "
-            "leave may_vanish out"
         )
 
 

@@ -274,6 +274,9 @@ def _data(run: Run) -> None:
     is_ordered = run.config.id_column is not None or "order by" in (run.config.query or "order by").casefold()
     if not is_ordered:
         warnings.append(_NO_ORDER)
+    if run.config.cluster is not None:
+        again = run.config.cluster.reading_again(4 * run.schema.first.d * report.rows)
+        warnings += [again] if again else []
     run.add("data", words, " ".join(f"{warning}." for warning in warnings))
 
 

@@ -69,6 +69,8 @@ class CoordinatorClient:
         self._caller = Caller(target, give_up_after_s=give_up_after_s, stopping=stopping)
         self._tls, self._counts = tls, counts or Counts()
         self._former: list[grpc.Channel] = []
+        self._poll_lock, self._is_poll_ended = threading.Lock(), False
+        self._running_poll: Any = None
         self._open()
 
     def _open(self) -> None:
@@ -125,28 +127,53 @@ class CoordinatorClient:
         """See parties.answering.coordinator_calls.CoordinatorCalls."""
         self._call(self._party.AskWitnesses, party_service_pb2.AskWitnessesRequest(challenge=challenge.to_proto()))
 
-    def witness(self, witness: Envelope) -> None:
+    def witness(self, witnesses: Sequence[Envelope]) -> None:
         """See parties.answering.coordinator_calls.CoordinatorCalls."""
-        self._call(self._party.SubmitWitness, party_service_pb2.SubmitWitnessRequest(witness=witness.to_proto()))
+        first, *more = (witness.to_proto() for witness in witnesses)
+        self._call(self._party.SubmitWitness, party_service_pb2.SubmitWitnessRequest(witness=first, more=more))
 
-    def fetch_witnesses(self, nonce: bytes) -> tuple[tuple[Envelope, ...], Envelope | None]:
+    def fetch_witnesses(self, nonce: bytes, known: int) -> tuple[tuple[Envelope, ...], Envelope | None]:
         """See parties.answering.coordinator_calls.CoordinatorCalls."""
-        response = self._call(self._party.FetchWitnesses, party_service_pb2.FetchWitnessesRequest(nonce=nonce))
+        request = party_service_pb2.FetchWitnessesRequest(nonce=nonce, known=known)
+        response = self._call(self._party.FetchWitnesses, request)
         newest = Envelope.from_proto(response.newest) if response.HasField("newest") else None
         return tuple(_readable(response.witnesses[:MOST_CHALLENGES], Envelope.from_proto)), newest
 
     def fetch_work(self, cursor: int, wait_s: int) -> WorkBatch:
-        """See parties.answering.coordinator_calls.CoordinatorCalls."""
-        response = self._call(
-            self._party.FetchWork,
-            party_service_pb2.FetchWorkRequest(cursor=cursor, wait_s=wait_s),
-            timeout_s=wait_s + LONG_POLL_GRACE_S,
-            give_up_after_s=0.0,
-        )
+        """See parties.answering.coordinator_calls.CoordinatorCalls. `end_poll` ends it, with nothing."""
+        try:
+            response = self._call(
+                self._poll,
+                party_service_pb2.FetchWorkRequest(cursor=cursor, wait_s=wait_s),
+                timeout_s=wait_s + LONG_POLL_GRACE_S,
+                give_up_after_s=0.0,
+            )
+        except grpc.FutureCancelledError:
+            return WorkBatch((), cursor, was_ended=True)
         work = tuple(_readable(response.work[:MOST_WORK], Work.from_proto))
         challenges = tuple(_readable(response.challenges[:MOST_CHALLENGES], Envelope.from_proto))
         unreadable = len(response.work) - len(work) + len(response.challenges) - len(challenges)
         return WorkBatch(work, response.cursor, unreadable, challenges)
+
+    def end_poll(self) -> None:
+        """End the `fetch_work` that runs, or else the next one. What it would have shown, the next one shows."""
+        with self._poll_lock:
+            self._is_poll_ended = True
+            if self._running_poll is not None:
+                self._running_poll.cancel()
+
+    def _poll(self, request: Any, timeout: float) -> Any:
+        """Raises grpc.FutureCancelledError if it was ended."""
+        with self._poll_lock:
+            if self._is_poll_ended:
+                self._is_poll_ended = False
+                raise grpc.FutureCancelledError
+            call = self._running_poll = self._party.FetchWork.future(request, timeout=timeout)
+        try:
+            return call.result()
+        finally:
+            with self._poll_lock:
+                self._running_poll, self._is_poll_ended = None, False
 
     def answer(self, answer: Envelope, *, accepts: bool) -> None:
         """See parties.answering.coordinator_calls.CoordinatorCalls."""

@@ -41,6 +41,13 @@ def _not_an_address(data: Any) -> Any:
     return data
 
 
+READ_AGAIN = (
+    "a training then took 3.8 times as long as on one machine with memory enough, and about as long with a disk for "
+    "the rest; set worker_disk in [cluster] to a directory on an encrypted disk of the workers"
+)
+"""Measured: docs/operating.md, section 10."""
+
+
 class PartyCluster(ClusterSettings):
     """The party's cluster, which sums large tables."""
 
@@ -58,6 +65,21 @@ class PartyCluster(ClusterSettings):
     worker_disk: Path | None = None
     """With `reads_table`: directory on the workers' machines in which they keep records that their memory has no room
     for, in files without a name. Default: they read those parts again for each sum."""
+
+    def reading_again(self, record_bytes: int) -> str:
+        """A warning that sums may read parts of a table again, a sentence; empty if they need not.
+
+        record_bytes: of all rows, 4 a coordinate and row.
+        """
+        memory = self.worker_memory_bytes
+        is_held = memory is not None and memory * self.workers >= record_bytes
+        if not self.reads_table or self.worker_disk is not None or is_held:
+            return ""
+        has = "half of its machine's" if memory is None else f"{memory / 1e6:,.0f} MB"
+        return (
+            f"what workers' memory does not hold of {record_bytes / 1e6:,.0f} MB of records ({has} for each of "
+            f"{self.workers}) is read again for each sum: {READ_AGAIN}"
+        )
 
     @field_validator("worker_disk")
     @classmethod

@@ -126,7 +126,8 @@ class PartyNode:
         with ExitStack() as opened:
             self._open(opened, random_source or SystemRandom())
             self._opened = opened.pop_all()
-        self._jobs = Jobs(self._lifecycle, self._log, self._stop, self._may_finish)
+        # A query that stopped may go on at once, such as with another witness: a poll would wait for half a minute.
+        self._jobs = Jobs(self._lifecycle, self._log, self._stop, self._may_finish, self._poll_client.end_poll)
         self._shown = ShownWork(self._lifecycle, self._jobs.offer, self._rosters, self._poll_client, self._log)
         self._forgotten_at = float("-inf")
         self._answered = self._was_held = False
@@ -459,7 +460,7 @@ class PartyNode:
                 self._guard.look(self._poll_client)
                 wait_s = self._wait_s(time.monotonic() - started)
                 batch = self._poll_client.fetch_work(self._shown.cursor, wait_s)
-                self._contact_unix_s, self._is_unknown = time.time(), False
+                self._note_contact(batch)
                 is_junk = self._take(batch)
                 waits = pauses()
                 # Of everything since the last pause.
@@ -486,6 +487,10 @@ class PartyNode:
                 self._log.exception("polling failed", error=type(error).__name__)
             self._tidy()
             self._stop.wait(pause_s)
+
+    def _note_contact(self, batch: WorkBatch) -> None:
+        if not batch.was_ended:
+            self._contact_unix_s, self._is_unknown = time.time(), False
 
     def _tidy(self) -> None:
         """End what has expired, also while the coordinator is out of reach or no longer knows this party; forget."""

@@ -275,7 +275,13 @@ def test_the_scaling_benchmark_reports_and_draws(monkeypatch):
                 "seconds": [[size["m"] * size["d"] * size["n"] / 5e10] for size in job["sizes"]],
                 "most_bytes": 2**30,
             }
-        return {"seconds": [job["parties"] ** 0.5], "most_bytes": 2**28, "most_bytes_beyond": 2**20}
+        busy = [job["parties"] * 0.01]
+        return {
+            "seconds": [job["parties"] ** 0.5],
+            "processor_seconds": busy,
+            "most_bytes": 2**28,
+            "most_bytes_beyond": 2**20,
+        }
 
     monkeypatch.setattr(scaling, "worked", worked)
     report = scaling.run()
@@ -285,6 +291,7 @@ def test_the_scaling_benchmark_reports_and_draws(monkeypatch):
         ("time", True),
         ("the process's memory", True),
         ("coordinator's memory", True),
+        ("processor time of `simulate --encrypt`", True),
     ]
     figure = Figure()
     scaling.draw(report, figure)
@@ -294,8 +301,9 @@ def test_the_scaling_benchmark_reports_and_draws(monkeypatch):
 def test_a_contribution_that_is_slow_misses_its_target(monkeypatch):
     slow = Curve("m", {size: [5.0] for size in scaling.GROWING["m"]})
     parties = Curve("K", {4: [1.0], 400: [101.0]})
-    runs = {k: scaling.Simulated([1.0], held, 0) for k, held in ((4, 100), (400, 200))}
+    runs = {k: scaling.Simulated([1.0], [1.0], held, 0) for k, held in ((4, 100), (400, 200))}
     assert [target.met for target in scaling._targets((slow, 2**31), parties, runs)] == [False] * 4
+    assert not scaling._target_of_many({100: [1.0], 1_000: [16.0]}).met
 
 
 @pytest.fixture

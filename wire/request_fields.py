@@ -115,6 +115,12 @@ MASK_NEIGHBOURS = Option(
     default=f"complete for up to {LARGEST_COMPLETE} parties; of more as many as the number that may collude requires, "
     f"at least {FEWEST_NEIGHBOURS}",
 )
+MAY_VANISH = Option(
+    "How many of the parties that accept may vanish before they have uploaded: the answer is then of the others, and "
+    "the noise always that of the smallest cohort.",
+    default="0: all have to upload",
+    at_least=0,
+)
 LOCAL = Option(
     "Each party flips its records' answers at random before it sums them: it needs to trust no other party, and the "
     "error grows with the root of the rows."
@@ -226,15 +232,7 @@ class AskedTerms(UnitFields):
         ),
     ] = "answering"
     mask_neighbours: Annotated[str | None, MASK_NEIGHBOURS] = None
-    may_vanish: Annotated[
-        int | None,
-        Option(
-            "How many of the parties that accept may vanish before they have uploaded: the answer is then of the "
-            "others, and the noise always that of the smallest cohort.",
-            default="0: all have to upload",
-            at_least=0,
-        ),
-    ] = None
+    may_vanish: Annotated[int | None, MAY_VANISH] = None
     max_rows: Annotated[
         int | None,
         Option(

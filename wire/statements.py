@@ -17,6 +17,8 @@ HASH_BYTES = 32
 
 
 MAX_SEALED_BYTES = 512
+MOST_WITNESSES = 100
+"""The most answers to challenges in one call."""
 MAX_ENTRIES = (1 << 63) - 1
 """The largest integer of a database."""
 

@@ -219,6 +219,11 @@ def seal_unmasking(
     return nonce + AESGCM(key).encrypt(nonce, octets, survivors)
 
 
+def unmasking_bytes(members: int) -> int:
+    """How long what `seal_unmasking` sealed is, of a cohort of so many members."""
+    return _NONCE_BYTES + members * SHARE_BYTES + _TAG_BYTES
+
+
 def open_unmasking(
     sealed: bytes,
     members: int,

@@ -1,5 +1,6 @@
 """A party's calls to the coordinator, without wire messages, so that a simulation can implement them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,6 +28,8 @@ class WorkBatch:
     unreadable: int = 0
     challenges: tuple[Envelope, ...] = ()
     """Of other parties, not verified."""
+    was_ended: bool = False
+    """Whether this party ended the poll itself, so that no answer came."""
 
 
 class CoordinatorCalls(Protocol):
@@ -44,12 +47,15 @@ class CoordinatorCalls(Protocol):
         """Send a signed challenge to the other parties."""
         ...
 
-    def witness(self, witness: Envelope) -> None:
-        """Answer another party's challenge."""
+    def witness(self, witnesses: Sequence[Envelope]) -> None:
+        """Answer other parties' challenges: one, or up to MOST_WITNESSES."""
         ...
 
-    def fetch_witnesses(self, nonce: bytes) -> tuple[tuple[Envelope, ...], Envelope | None]:
-        """The unverified answers to this party's challenge so far, and its newest statement at the coordinator."""
+    def fetch_witnesses(self, nonce: bytes, known: int) -> tuple[tuple[Envelope, ...], Envelope | None]:
+        """The unverified answers to this party's challenge so far, and its newest statement at the coordinator.
+
+        known: how many of the answers, in the order in which they arrived, are not wanted again.
+        """
         ...
 
     def fetch_work(self, cursor: int, wait_s: int) -> WorkBatch:

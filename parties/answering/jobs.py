@@ -61,10 +61,19 @@ class Jobs:
     """
 
     def __init__(
-        self, lifecycle: QueryLifecycle, log: Log, stop: threading.Event, may_finish: Callable[[], bool] = lambda: True
+        self,
+        lifecycle: QueryLifecycle,
+        log: Log,
+        stop: threading.Event,
+        may_finish: Callable[[], bool] = lambda: True,
+        on_stopped: Callable[[], None] = lambda: None,
     ) -> None:
-        """stop: set when the node stops. may_finish: whether running uploads may continue after that."""
+        """stop: set when the node stops. may_finish: whether running uploads may continue after that.
+
+        on_stopped: called after `have_stopped` became true, from any thread.
+        """
         self._lifecycle, self._log, self._stop, self._may_finish = lifecycle, log, stop, may_finish
+        self._on_stopped = on_stopped
         self._lock = threading.Lock()
         self._jobs: dict[bytes, _Job] = {}
         self._held_bytes = 0
@@ -150,6 +159,7 @@ class Jobs:
                         self._computing.submit(self._compute, job, work)
         except StoppedError:
             self._has_stopped.set()
+            self._on_stopped()
             return True
         except RadofedError as error:
             if may_pass(error):
@@ -242,6 +252,8 @@ class ShownWork:
         reason: why nothing is answered, in words. Returns whether some of it was not signed, could not be read, or
         could not be noted, which is shown again then. Raises as `take`.
         """
+        if batch.was_ended:
+            return False
         self.cursor, self.is_sweeping, self._unlisted = batch.cursor, False, None
 
         def note(signed: Iterable[Work]) -> bool:
@@ -269,6 +281,9 @@ class ShownWork:
 
         Raises what the ledger and Rosters.refresh raise.
         """
+        if batch.was_ended:
+            # It lists nothing, and what is not listed is not over.
+            return False
         if self.is_sweeping and self._unlisted is None:
             self._unlisted = self._lifecycle.held()
         has_room, is_junk = self._pass_on(batch, self._offer_all)

@@ -26,7 +26,7 @@ A party that cannot ask goes on for nearly a day, and then answers no query unti
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -42,6 +42,7 @@ from wire.errors import Code, WireError
 from wire.query import CLOCK_SKEW_S
 from wire.roster import Roster
 from wire.statements import (
+    MOST_WITNESSES,
     NONCE_BYTES,
     Acceptance,
     Challenge,
@@ -125,6 +126,8 @@ class LedgerGuard:
         """The nonce of each party's last challenge that this one answered, and when."""
         self._taken: dict[bytes, tuple[str, bool]] = {}
         self._last_taken: dict[str, bytes] = {}
+        self._fetched_for = frozenset[str]()
+        """Which members were accepted when answers were fetched last."""
         """Signatures of answers to the last challenge: of whom, and whether it was accepted then."""
         self._said_enough = self._is_overdue = self._is_doubted = False
         self.evidence: Evidence | None = None
@@ -226,7 +229,7 @@ class LedgerGuard:
             if is_due:
                 self._look_until = now + LOOK_FOR_S
             assert self._nonce is not None
-            answers, newest = coordinator.fetch_witnesses(self._nonce)
+            answers, newest = coordinator.fetch_witnesses(self._nonce, self._known_answers())
         except WireError as error:
             if error.code is Code.QUERY_UNKNOWN:
                 self._lose_nonce(now)
@@ -235,10 +238,19 @@ class LedgerGuard:
             return
         for answer in answers:
             self._take(answer)
+        self._fetched_for = self._accepted
         if newest is not None:
             self._take_newest(newest)
         if asks_anew and self._is_confirmed and self._has_final_answers():
             self._let_go(self._asked_unix_s)
+
+    def _known_answers(self) -> int:
+        """How many answers to the last challenge need not be looked at again.
+
+        0 after a newer roster or policy: a member may be accepted now, or have another key.
+        """
+        # A frozenset is made for each roster and policy.
+        return len(self._last_taken) if self._fetched_for is self._accepted else 0
 
     def _lose_nonce(self, now: float) -> None:
         """The coordinator was restarted, or says so: ask again at the next look, but not at every look."""
@@ -294,8 +306,10 @@ class LedgerGuard:
         for code, count in Counter(error.code for _, error in refused).items():
             detail = first[code]
             self._log.refused("challenge not answered", peer="coordinator", code=code, detail=detail, count=count)
-        answers = [self._answer(challenge, coordinator) for challenge in opened]
-        return len(refused) + answers.count(False)
+        witnesses = [witness for challenge in opened if (witness := self._witness(challenge)) is not None]
+        for start in range(0, len(witnesses), MOST_WITNESSES):
+            self._send(witnesses[start : start + MOST_WITNESSES], coordinator)
+        return len(refused) + len(opened) - len(witnesses)
 
     def _opened(self, challenges: Iterable[Envelope]) -> tuple[list[Challenge], list[tuple[Envelope, WireError]]]:
         """One verified challenge of each other party; and what does not verify, with what is wrong."""
@@ -311,25 +325,27 @@ class LedgerGuard:
         opened.pop(self._party, None)
         return list(opened.values()), refused
 
-    def _answer(self, challenge: Challenge, coordinator: CoordinatorCalls) -> bool:
-        """Answer a verified challenge, unless it is old or was answered lately. Returns whether it was answered."""
+    def _witness(self, challenge: Challenge) -> Envelope | None:
+        """The answer to a verified challenge, unless it is old or was answered lately."""
         now, (nonce, answered_at) = self._monotonic(), self._answered_lately.get(challenge.party, (b"", float("-inf")))
         if nonce == challenge.nonce and now - answered_at < ANSWER_AGAIN_S:
-            return False
+            return None
         if abs(self._clock() - challenge.signed_at_unix_s) > CLOCK_SKEW_S:
             reason = "it is old, or from the future"
             self._log.refused("challenge refused", peer=challenge.party, code="OLD", reason=reason)
-            return False
+            return None
         self._answered_lately[challenge.party] = challenge.nonce, now
         held = self._shown(challenge, self._rosters.current)
         names, first = self._witnessed.in_cohorts(challenge.party)
         witness = Witness(self._federation, self._party, challenge.party, challenge.nonce, held, names, first)
+        return witness.sign(self._signing_key)
+
+    def _send(self, witnesses: Sequence[Envelope], coordinator: CoordinatorCalls) -> None:
         try:
-            coordinator.witness(witness.sign(self._signing_key))
+            coordinator.witness(witnesses)
         except WireError as error:
             detail = error.public_sentence
             self._log.refused("challenge not answered", peer="coordinator", code=error.code, detail=detail)
-        return True
 
     def _shown(self, challenge: Challenge, roster: Roster) -> Envelope | None:
         """What another party asks for, or the newest that this one holds of it, if that still verifies.

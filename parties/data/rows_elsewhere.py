@@ -30,7 +30,7 @@ from dpcore.records.elsewhere import FeaturesElsewhere
 from dpcore.records.encoding import StoredLabels, StoredRows, Tally
 from dpcore.records.records import BLOCK_ROWS, Records
 from dpcore.records.shared_schema import SharedSchema
-from parties.config import PartyCluster
+from parties.config import READ_AGAIN, PartyCluster
 from parties.data.part_sums import (
     DIGEST_BYTES,
     DISK,
@@ -298,6 +298,11 @@ def read_elsewhere(table: TableElsewhere, progress: RowsRead | None) -> Iterator
             rows, following = rows + len(block.stored.usable), following + 1
             if progress is not None:
                 progress(rows)
+    if len(table.kept) < len(table.ranges):
+        disk = table.place.settings.worker_disk
+        reason = READ_AGAIN if disk is None else f"worker_disk {disk} has no room for the rest, or cannot be written to"
+        parts, kept = len(table.ranges), len(table.kept)
+        table.place.log.warning("each sum reads the table again", parts=parts, kept=kept, reason=reason)
 
 
 def _kept(table: TableElsewhere, order: PartOrder, answer: tuple[Any, ...]) -> tuple[IdentifiedRows, bytes]:

@@ -12,6 +12,7 @@ from dpcore.statistics.accuracy import Estimates
 from learner.estimators import make_estimator
 from learner.expected_coefficients import few_coefficients
 from learner.federation import BudgetedOracle, Federation
+from learner.vanishing import Vanishing
 from radobase.presentation.words import effort_words
 from radofed.planning.asked_queries import AskRequest, PlannedAnswer, PlannedParties, what_can_be_asked
 from radofed.planning.design_cost import MOST_PLANNED_ROWS, PLAN_KEYS, seconds_of
@@ -49,6 +50,8 @@ class AskedCost:
     """As in `radofed.planning.Cost`."""
     coefficients_warning: str | None = None
     """That the budget will measure few coefficients of an estimator that states them."""
+    vanishing: Vanishing | None = None
+    """What it costs in each query that members may vanish, as in its first; None if none may."""
 
     def to_dict(self) -> dict[str, Any]:
         """Every figure by name, in JSON's types, with all keys of a design's plan."""
@@ -67,6 +70,7 @@ class AskedCost:
             "answers_at_most": self.at_most,
             "notes": list(self.notes),
             "honest_parties": self.honest_parties,
+            "vanishing": None if self.vanishing is None else self.vanishing.to_dict(),
             "ciphertexts": self._ciphertexts,
             "upload_bytes_per_party": self._upload_bytes,
             "estimated_seconds": self._seconds,
@@ -115,7 +119,9 @@ class AskedCost:
         )
         assumed = (f"Assumed: {text}" for text in said.assumptions)
         notes = (f"Note: {text}." for text in self.notes)
-        return [head, *notes, *self._answer_words(), privacy, *self._tolerance_words(), noise, *few, effort, *assumed]
+        vanishing = [] if self.vanishing is None else self.vanishing.sentences()
+        asked = [*notes, *self._answer_words(), privacy, *self._tolerance_words(), noise, *vanishing]
+        return [head, *asked, *few, effort, *assumed]
 
     def _answer_words(self) -> list[str]:
         """The queries, those in succession that are alike in one sentence."""
@@ -241,6 +247,7 @@ def bare_ask_cost(request: AskRequest) -> AskedCost:
         statement=statement,
         tolerances=found,
         notes=notes,
+        vanishing=parties.plans[0].vanishing,
         signal=signal_of_all(asked, left=float(oracle.left), is_pure=request.delta == 0),
     )
 

@@ -40,6 +40,7 @@ from wire.request_fields import (
     KEY_BITS,
     KEY_SIZE,
     LOCAL,
+    MAY_VANISH,
     NOISE_RATE,
     USUAL_DELTA,
     TrainOptions,
@@ -74,6 +75,7 @@ class AskRequest(UnitFields):
     """Of an adaptive series; None for the one that promises the smallest tolerance."""
     local: Annotated[bool, LOCAL] = False
     honest: int | None = None
+    may_vanish: Annotated[int | None, MAY_VANISH] = None
     key_bits: Annotated[int, KEY_SIZE] = KEY_BITS
 
     def __post_init__(self) -> None:
@@ -121,7 +123,7 @@ class AskRequest(UnitFields):
     def terms(self) -> dict[str, Any]:
         """The options of each query that follow from `honest`, and the unit of privacy."""
         unit = {"unit": self.unit, "persons_may_repeat": self.persons_may_repeat}
-        return {**cohort_terms(len(self.party_rows), self.honest), **unit}
+        return {**cohort_terms(len(self.party_rows), self.honest, self.may_vanish), **unit}
 
 
 class PlannedParties:

@@ -17,6 +17,7 @@ from dpcore.queries.kind import MAX_PARTIES
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
 from learner.planning import Plan
+from learner.vanishing import Vanishing
 from radobase.presentation.words import counted, effort_words
 from radofed.planning.plan_options import DesignFields
 from radofed.planning.signal import Noise, Signal
@@ -131,6 +132,8 @@ class PlanRequest(DesignFields):
             raise ConfigurationError(f"{sum(self.party_rows)} rows: a plan takes at most {MOST_PLANNED_ROWS} in total")
         if self.rados is not None and self.rados > MOST_RADOS:
             raise ConfigurationError(f"{self.rados} rados: ask for 1 to {MOST_RADOS}")
+        if self.may_vanish and (len(self.party_rows) == 1 or self.split == "exact"):
+            raise ConfigurationError("a pool has no parties that could vanish: leave may_vanish out")
         if self.honest is not None and not 1 <= self.honest <= len(self.party_rows):
             raise ConfigurationError(f"{self.honest} honest parties of {len(self.party_rows)}: give 1 to all of them")
 
@@ -240,6 +243,7 @@ PLAN_KEYS: dict[str, Any] = {
     "warning": None,
     "coefficients_warning": None,
     "choice": None,
+    "vanishing": None,
 }
 """The keys that every plan has, with the values of one that has nothing to say."""
 
@@ -296,6 +300,8 @@ class Cost:
     """Of the bound."""
     choice: str | None = None
     """What was chosen about the design and its number of rados, and why, a sentence; None if nothing was."""
+    vanishing: Vanishing | None = None
+    """What it costs that members may vanish; None if none may."""
 
     @property
     def unit(self) -> str:
@@ -317,6 +323,7 @@ class Cost:
             "design": request.design_name,
             "party_rows": list(request.party_rows),
             "assumptions": list(self.assumptions),
+            "vanishing": None if self.vanishing is None else self.vanishing.to_dict(),
             **({} if self.signal is None else self.signal.to_dict()),
             **({} if self.noise is None else asdict(self.noise)),
             **({} if self.sizes is None else asdict(self.sizes)),
@@ -333,6 +340,7 @@ class Cost:
             *self._privacy(),
             *self._counts(),
             *self._noise(),
+            *([] if self.vanishing is None else self.vanishing.sentences()),
             *warning,
             *self._effort(),
             *assumed,

@@ -170,7 +170,7 @@ def _asked(request: PlanRequest) -> RadosRequest | MomentsRequest | ChosenReques
         "feature_map": request.feature_map,
         "unit": request.unit,
         "persons_may_repeat": request.persons_may_repeat,
-        **cohort_terms(len(request.party_rows), request.honest),
+        **cohort_terms(len(request.party_rows), request.honest, request.may_vanish),
     }
     schema = request.schema or _schema(request)
     share, epsilon = request.share_sd, request.epsilon or (request.share_sd and _ANY_EPSILON)
@@ -221,7 +221,7 @@ def _cost_of(request: PlanRequest, plan: Plan) -> Cost:
     if request.chooses_rados:
         request = replace(request, rados=query.kind.amounts["rados"])
     sizes = None if request.coordinates is None else Sizes.of(plan)
-    cost = replace(_about(request), feasible=True, sizes=sizes)
+    cost = replace(_about(request), feasible=True, sizes=sizes, vanishing=plan.vanishing)
     if counted is None:
         return replace(cost, scope="none", delta=None)
     if request.design_name == "plain":

@@ -274,6 +274,7 @@ def _asking(options: PlanOptions, schema: Schema | None, held: tuple[int, ...]) 
         adaptive=options.adaptive,
         local=options.local,
         honest=options.honest,
+        may_vanish=options.may_vanish,
         **values_of(options, UnitFields),
         key_bits=options.key_bits,
     )

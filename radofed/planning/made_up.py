@@ -54,14 +54,23 @@ class MadeUpFederation:
         )
 
 
-def cohort_terms(parties: int, honest: int | None) -> dict[str, int]:
+def cohort_terms(parties: int, honest: int | None, may_vanish: int | None = None) -> dict[str, int]:
     """The options of a query of which `honest` parties' shares count if all answer; with None a learner's query's.
 
-    A real cohort has two parties. A pool, of one, is planned for its figures.
+    If some may vanish, `honest` are those of the smallest cohort. A real cohort has two parties. A pool, of one, is
+    planned for its figures. Raises ConfigurationError if so many parties have not as many honest ones.
     """
+    gone = may_vanish or 0
+    vanishing = {"may_vanish": gone} if gone else {}
     if honest is None and parties > 1:
-        return {}
-    return {"colluders": parties - (honest or 1), "cohort_min": parties}
+        return vanishing
+    smallest = parties - gone
+    if gone and smallest < max(2, honest or 1):
+        raise ConfigurationError(
+            f"of {parties} parties {gone} may vanish, so that the smallest cohort has {max(smallest, 0)}: give fewer "
+            "parties that may vanish, or fewer honest ones"
+        )
+    return {"colluders": smallest - (honest or 1), "cohort_min": smallest, **vanishing}
 
 
 def made_up_schema(coordinates: int, *, bias: bool = True) -> Schema:

@@ -20,6 +20,7 @@ from wire.request_fields import (
     LABEL,
     LOCAL,
     MAP_FILE,
+    MAY_VANISH,
     NOISE_RATE,
     ROUNDS,
     SPLIT,
@@ -62,6 +63,7 @@ class DesignFields(ReleaseFields, UnitFields):
             "Coordinates of a row, for noise, bytes and seconds.", default="leave bytes and seconds out", at_least=1
         ),
     ] = None
+    may_vanish: Annotated[int | None, MAY_VANISH] = None
     key_bits: Annotated[int, KEY_SIZE] = KEY_BITS
 
 

@@ -186,7 +186,7 @@ def simulate_epochs(
     tested: list[TestedEpoch] = []
     statements: list[PrivacyStatement] = []
     with start_hosts(table.records, options.seed, names, workers=options.actors, timeout_s=options.timeout_s) as hosts:
-        federation = SimulatedFederation(hosts, names, options.seed, secret, mask_neighbours=options.mask_neighbours)
+        federation = SimulatedFederation(hosts, names, options.seed, secret, **options.of_requests)
         for number, epoch in enumerate(epochs, start=1):
             if samples:
                 tested.append(_tested(table, epoch, samples, learner[1], factor))

@@ -62,7 +62,7 @@ class SimulatedFederation:
     """A roster of simulated parties, a coordinator and a learner.
 
     secret: the learner's key to encrypt contributions, None to leave them unencrypted. persons: whose the table's rows
-    are, if persons are the unit of privacy. mask_neighbours: of every request; None for the default.
+    are, if persons are the unit of privacy. mask_neighbours, may_vanish: of every request; None for the default.
     """
 
     def __init__(
@@ -73,8 +73,10 @@ class SimulatedFederation:
         secret: SecretKey | None,
         persons: TablePersons | None = None,
         mask_neighbours: str | None = None,
+        may_vanish: int | None = None,
     ) -> None:
-        self._persons, self._mask_neighbours = persons, mask_neighbours
+        given = {"mask_neighbours": mask_neighbours, "may_vanish": may_vanish}
+        self._persons, self._given = persons, {name: value for name, value in given.items() if value is not None}
         self._hosts, self._parties, self._seed, self._secret = hosts, tuple(parties), seed, secret
         self._learner = SigningKey.generate(FEDERATION)
         self._keys = hosts.signing_keys()
@@ -90,9 +92,8 @@ class SimulatedFederation:
 
     @property
     def terms(self) -> dict[str, Any]:
-        """The options of every request about masks and the unit of privacy."""
-        masks = {} if self._mask_neighbours is None else {"mask_neighbours": self._mask_neighbours}
-        return masks if self._persons is None else {**masks, **self._persons.terms}
+        """The options of every request about masks, parties that vanish and the unit of privacy."""
+        return self._given if self._persons is None else {**self._given, **self._persons.terms}
 
     def persons_of(self, part: NDArray[np.int64]) -> int:
         """How many persons rows of the table are of; 0 if they have no ids."""
@@ -111,12 +112,16 @@ class SimulatedFederation:
         options: the design of a release, None for an estimator's query. question: then its label, unique in the fold.
         Raises PlanError, SchemaError or another RadofedError if the query is not possible.
         """
-        if request.may_vanish:
-            raise PlanError("in a simulation every party uploads: leave may_vanish out")
+        request = replace(request, **self.terms)
+        if request.may_vanish and self._secret is not None:
+            raise PlanError(
+                "a simulation does not take masks off for parties that vanish: leave encrypt out, which changes no "
+                "figure, or leave may_vanish out"
+            )
         sizes = tuple(len(part) if self._persons is None else self.persons_of(part) for part in parts)
         roster = self._roster(sizes, stated=options is None or options.split == "local")
         plan = plan_query(
-            replace(request, **self.terms),
+            request,
             roster=roster,
             asked=roster.parties,
             learner=LEARNER,

@@ -14,6 +14,7 @@ from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.estimators.additive import STRAIGHT
 from dpcore.numbers.rationals import exact
 from dpcore.queries.statement import PrivacyStatement
+from learner.vanishing import Vanishing
 from radobase.presentation.svg import SORTS, Plot, Scale, check_picture, write_picture
 from radobase.presentation.words import counted
 from radobase.printing import amount
@@ -161,6 +162,8 @@ class FederationFacts:
     seconds: float
     unit: str = "record"
     """Of privacy: "record", or "person", and then `party_rows` are persons."""
+    vanishing: Vanishing | None = None
+    """What a federation's query of this kind costs in which parties may vanish, None if none may."""
 
 
 @dataclass(frozen=True)
@@ -306,7 +309,7 @@ class SimulationResult:
             f"{amount(self.folds, 'fold')} of {rows}, seed {self.seed}: {self.seconds:.1f} s, {facts.seconds:.1f} s of "
             "it in the federation."
         )
-        return [parties, work]
+        return [parties, *([] if facts.vanishing is None else facts.vanishing.sentences()), work]
 
 
 def _table(summaries: Sequence[Summary]) -> list[str]:

@@ -151,7 +151,7 @@ def run_simulation(
     names = party_names(options.parties)
     secret = SecretKey.generate(SystemRandom(), bits=options.key_bits) if options.encrypt else None
     with start_hosts(table.records, options.seed, names, workers=options.actors, timeout_s=options.timeout_s) as hosts:
-        federation = SimulatedFederation(hosts, names, options.seed, secret, table.persons, options.mask_neighbours)
+        federation = SimulatedFederation(hosts, names, options.seed, secret, table.persons, **options.of_requests)
         planned = _planned(federation, table.schema, options, parts)
         # Before any query: this refuses what has no finite bound.
         privacy = None if options.design is None else _privacy(options.design, planned)
@@ -474,4 +474,5 @@ def _facts(options: SimulationOptions, planned: Sequence[PlannedFold], hosts: Ho
         upload_bytes_per_party=plan.upload_bytes_per_party if options.encrypt and options.design is not None else None,
         workers=hosts.workers,
         seconds=seconds,
+        vanishing=plan.vanishing,
     )

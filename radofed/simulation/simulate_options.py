@@ -6,7 +6,7 @@ Imports nothing that computes, so that a wrong value is refused at once.
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from dpcore.declared import Declared, Option, declarations
 from dpcore.errors import ConfigurationError
@@ -30,6 +30,12 @@ from wire.request_fields import (
 
 LEAST_PARTIES, MOST_PARTIES = 2, 1000
 PARTIES = Option(f"Number of parties, {LEAST_PARTIES} to 1,000.", at_least=LEAST_PARTIES, at_most=MOST_PARTIES)
+SIMULATED_VANISHING = Option(
+    "Draw the noise of a federation in which so many parties may vanish: always that of the smallest cohort. Every "
+    "simulated party answers, and nothing is encrypted.",
+    default="0: noise of the cohort that answers",
+    at_least=0,
+)
 _LARGEST_SEED = 2**32 - 1
 Target = Literal["two-classes", "classes", "number", "count", "event"]
 
@@ -45,6 +51,7 @@ class RunFields(Declared):
     ] = 0
     encrypt: Annotated[bool, Option("Encrypt and mask. Changes no figure.")] = False
     mask_neighbours: Annotated[str | None, MASK_NEIGHBOURS] = None
+    may_vanish: Annotated[int | None, SIMULATED_VANISHING] = None
     key_bits: Annotated[int, KEY_SIZE] = KEY_BITS
     workers: Annotated[
         int | None,
@@ -56,6 +63,19 @@ class RunFields(Declared):
         ),
     ] = None
     timeout_s: Annotated[float, Option("Longest wait for a worker.", unit="seconds", above=0)] = 3600.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.may_vanish and self.encrypt:
+            raise ConfigurationError(
+                "a simulation does not take masks off for parties that vanish: leave encrypt out, which changes no "
+                "figure, or leave may_vanish out"
+            )
+
+    @property
+    def of_requests(self) -> dict[str, Any]:
+        """What a simulated federation gives to every request."""
+        return {"mask_neighbours": self.mask_neighbours, "may_vanish": self.may_vanish}
 
 
 @dataclass(frozen=True, kw_only=True)

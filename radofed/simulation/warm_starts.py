@@ -119,7 +119,7 @@ def simulate_warm_starts(
     warm: dict[int, Model] = {}
     with start_hosts(table.records, options.seed, names, workers=options.actors, timeout_s=options.timeout_s) as hosts:
         training = _Training(
-            SimulatedFederation(hosts, names, options.seed, secret, mask_neighbours=options.mask_neighbours),
+            SimulatedFederation(hosts, names, options.seed, secret, **options.of_requests),
             table,
             options,
             learner,

@@ -19,12 +19,14 @@ from coordinator.rounds import UNMASKING_GRACE_S, begin, step
 from dpcore.paillier.masks import CohortAttempt
 from dpcore.paillier.public import multiply
 from dpcore.paillier.survivors import SEALED_BYTES, survivors_digest
+from learner.vanishing import Vanishing
 from tests.coordinator.test_rounds import accept, play, ready, receipt, refuse
 from tests.federation.coordinator import refused
 from tests.federation.coordinator_core import on_bench, refusal
+from wire.envelopes import MessageType
 from wire.errors import Code
 from wire.query import Feature
-from wire.statements import KeyShares, Ready, Unmasking, sign
+from wire.statements import MAX_SEALED_BYTES, KeyShares, Ready, Unmasking, sign
 from wire.status import PartyState, Phase
 
 PARTIES = ("a", "b", "c", "d", "e")
@@ -268,6 +270,23 @@ async def test_a_restart_at_every_step_gives_the_survivors_total(bench):
     assert chunk.ciphertexts == multiply(opened.public_key, uploads)
     states = {each.party: each.state for each in (await bench.status(opened)).parties}
     assert states["cat"] is PartyState.VANISHED
+
+
+@on_bench
+async def test_a_plan_states_at_least_the_bytes_that_travel(bench):
+    """Of statements as long as they may be: acceptances here are without what a ledger writes for itself."""
+    opened = await bench.ask(**ASKED)
+    cost, shown, with_ledger = Vanishing.of(opened.query), 0, 4 * (MAX_SEALED_BYTES + 60)
+    await bench.accept(opened, *MEMBERS)
+    shown += (await work_of(bench, opened, "ann")).sharing.to_proto().ByteSize() + with_ledger
+    await share(bench, opened, *MEMBERS)
+    work = await work_of(bench, opened, "ann")
+    shown += work.to_proto().ByteSize() - replace(work, sharing=None, ready=()).to_proto().ByteSize() + with_ledger
+    await bench.contribute(opened, *MEMBERS)
+    shown += (await work_of(bench, opened, "ann")).to_proto().ByteSize() + 2 * with_ledger
+    assert 0.9 * cost.further_bytes_received_per_party < shown <= cost.further_bytes_received_per_party
+    given = bench.live(opened).of_keys[MessageType.KEY_SHARES]["ann"].to_proto().ByteSize() + 64 + 4 * 33
+    assert given < cost.further_bytes_sent_per_party < 1.5 * given
 
 
 @on_bench

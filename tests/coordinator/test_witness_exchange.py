@@ -32,6 +32,17 @@ async def test_an_answer_to_the_newest_challenge_is_relayed(bench):
 
 
 @on_bench
+async def test_what_a_party_has_is_not_sent_again(bench):
+    ann, bob, cat = (bench.world.member(name) for name in ("ann", "bob", "cat"))
+    bench.witnesses.ask(challenge(bench), ann)
+    for member in (cat, bob):
+        bench.witnesses.answer(witness(bench, member.name), member)
+    first, second = bench.witnesses.answers(NONCE, ann)
+    assert [bench.witnesses.answers(NONCE, ann, known) for known in (1, 2, 9)] == [(second,), (), ()]
+    assert (first, second) == (witness(bench, "cat"), witness(bench))
+
+
+@on_bench
 async def test_answers_are_forgotten_once_nobody_looks_for_them(bench):
     ann, bob, cat = (bench.world.member(name) for name in ("ann", "bob", "cat"))
     bench.witnesses.ask(challenge(bench), ann)

@@ -10,7 +10,7 @@ from tests.federation.coordinator_core import on_bench
 from wire.envelopes import Envelope, SigningKey
 from wire.errors import Code, WireError
 from wire.query import CLOCK_SKEW_S
-from wire.statements import MAX_ENTRIES, Acceptance, Challenge, LedgerHead, Witness, sign
+from wire.statements import MAX_ENTRIES, MOST_WITNESSES, Acceptance, Challenge, LedgerHead, Witness, sign
 
 NONCE, OTHER = b"n" * 32, b"o" * 32
 
@@ -43,6 +43,20 @@ async def test_a_challenge_reaches_every_other_party_and_its_answers_come_back(b
         relay.answer(witness(bench, name), member(bench, name))
         assert relay.due(member(bench, name)) == ()
     assert relay.answers(NONCE, member(bench, "ann")) == (witness(bench, "bob"), witness(bench, "cat"))
+
+
+@on_bench
+async def test_of_several_answers_all_are_taken_that_can_be(bench):
+    relay = bench.witnesses
+    for name in ("ann", "cat"):
+        relay.ask(challenge(bench, name), member(bench, name))
+    said = [witness(bench, subject=name) for name in ("dan", "ann", "cat")]
+    with pytest.raises(WireError) as caught:
+        await relay.answer_each(said, member(bench, "bob"))
+    assert caught.value.code is Code.QUERY_UNKNOWN
+    assert [relay.answers(NONCE, member(bench, name)) for name in ("ann", "cat")] == [(said[1],), (said[2],)]
+    with pytest.raises(WireError, match="at most 100 answers"):
+        await relay.answer_each(said[1:2] * (MOST_WITNESSES + 1), member(bench, "bob"))
 
 
 @on_bench

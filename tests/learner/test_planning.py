@@ -433,7 +433,7 @@ def test_parties_may_vanish_with_the_noise_of_the_smallest_cohort(learner_key):
     assert (query.may_vanish, query.cohort_min, query.noise_of_cohort) == (1, 4, False)
     assert Feature.SURVIVORS.value in query.features
     assert any("If up to 1 of the parties that accept vanish" in sentence for sentence in plan.sentences())
-    assert any("The noise is that of the smallest cohort" in sentence for sentence in plan.sentences())
+    assert any("The noise is always that of the smallest cohort, 4 parties" in each for each in plan.sentences())
     # The smallest cohort has room for them.
     assert World(learner_key, named(12)).plan(replace(NOISY, may_vanish=2)).query.cohort_min == 10
     none = World(learner_key, named(5)).plan(replace(NOISY, may_vanish=0)).query
@@ -450,11 +450,19 @@ def test_of_many_parties_that_may_vanish_every_two_share_masks(learner_key):
 @pytest.mark.parametrize(
     ("parties", "changes", "sentence"),
     [
-        (3, {}, "a cohort has 3 to 3: lower cohort_min to 2, or lower may_vanish to 0"),
-        (8, {"may_vanish": 3}, "of the smallest cohort 4 are honest: these have to be more than 9"),
+        (3, {}, "of 3 beside 1 colluder at most 0 may, .*: leave may_vanish out"),
+        (8, {"may_vanish": 3}, "of 8 beside 1 colluder at most 2 may, .*: lower may_vanish to 2"),
         (120, {}, "of at most 100 parties some may vanish, and this asks 120"),
     ],
 )
 def test_more_that_may_vanish_than_is_safe_are_refused_with_what_helps(learner_key, parties, changes, sentence):
     with pytest.raises(PlanError, match=sentence):
         World(learner_key, named(parties)).plan(replace(VANISHING, **changes))
+
+
+def test_a_smallest_cohort_leaves_room_for_those_that_may_vanish(learner_key):
+    world = World(learner_key, named(8))
+    with pytest.raises(PlanError, match="a cohort has 8 to 8: lower cohort_min to 7, or lower may_vanish to 0"):
+        world.plan(replace(VANISHING, cohort_min=8))
+    with pytest.raises(PlanError, match="of the smallest cohort 4 are honest: these have to be more than 4"):
+        world.plan(replace(VANISHING, may_vanish=2, cohort_min=5))

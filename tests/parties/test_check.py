@@ -12,6 +12,7 @@ import time
 from fractions import Fraction
 
 import pytest
+from pyarrow import csv, parquet
 
 from dpcore.accounting.filters import Loss, PrivacyLimit
 from parties.config import PartyConfig
@@ -28,6 +29,17 @@ from tests.parties.test_node import SCHEMA
 from tests.waiting import HANG_S
 from wire.envelopes import SigningKey, public_key_of, spoken
 from wire.roster import Role
+
+
+def test_a_cluster_that_may_read_its_table_again_is_told_to_keep_it_on_disk(offline):
+    directory = offline.directory("ada")
+    parquet.write_table(csv.read_csv(directory / "data.csv"), directory / "data.parquet")
+    replace_in(directory / "party.toml", "data.csv", "data.parquet")
+    config = (directory / "party.toml").read_text()
+    for more, fix in (("", "set worker_disk in [cluster]"), ('worker_disk = "/rows"\n', "")):
+        (directory / "party.toml").write_text(f'{config}\n[cluster]\naddress = "auto"\nreads_table = true\n{more}')
+        found = run(offline)["data"]
+        assert (found.ok, fix in found.fix, "read again" in found.fix) == (True, True, bool(fix))
 
 
 def test_everything_is_in_order(served):

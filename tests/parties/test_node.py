@@ -7,6 +7,8 @@ import sqlite3
 import stat
 import sys
 import threading
+import time
+from contextlib import suppress
 from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
@@ -15,7 +17,7 @@ import pytest
 
 from dpcore.errors import ConfigurationError, DataError
 from dpcore.randomness.sources import SeededRandom, SeededRandomRefusedError
-from parties.answering.coordinator_calls import WorkBatch
+from parties.answering.coordinator_calls import StoppedError, WorkBatch
 from parties.answering.jobs import ADVANCING_THREADS, Jobs
 from parties.config import PartyConfig
 from parties.node import PartyNode
@@ -30,6 +32,7 @@ from wire.envelopes import Envelope
 from wire.errors import ConnectionLostError
 from wire.statements import Cohort
 from wire.status import PartyState, Phase, Work
+from wire.transport import LONG_POLL_S
 
 SCHEMA = STAYS.to_toml()
 CANARY = "61.803398"
@@ -125,6 +128,36 @@ def test_a_node_that_might_not_answer_for_a_moment_looks_again_at_what_stopped(f
         assert (node._shown.cursor, node._shown.is_sweeping) == (6, False)
     finally:
         node._opened.close()
+
+
+def test_a_poll_is_ended_when_a_query_stops(federation):
+    """So that it looks at once, and not after half a minute."""
+    federation.start("coordinator")
+    node = PartyNode(config(federation))
+    client, found = node._poll_client, []
+    try:
+        assert node._jobs._on_stopped == client.end_poll
+        wait_until(lambda: reached(client), what="the coordinator")
+        begun = time.monotonic()
+        poll = threading.Thread(target=lambda: found.append(client.fetch_work(0, LONG_POLL_S)))
+        poll.start()
+        wait_until(lambda: client._running_poll is not None)
+        client.end_poll()
+        poll.join(HANG_S)
+        # Also if it does not run yet; once.
+        client.end_poll()
+        found += [client.fetch_work(7, LONG_POLL_S), client.fetch_work(0, 0)]
+        assert [(batch.was_ended, batch.cursor) for batch in found[:2]] == [(True, 0), (True, 7)]
+        assert not found[2].was_ended
+        assert time.monotonic() - begun < LONG_POLL_S - 1
+    finally:
+        node._opened.close()
+
+
+def reached(client):
+    with suppress(ConnectionLostError):
+        return client.fetch_work(0, 0) is not None
+    return False
 
 
 def test_two_nodes_cannot_use_one_state_directory(federation):
@@ -366,6 +399,16 @@ def test_a_temporary_failure_is_retried_and_a_bug_is_not():
     assert recorder.done.wait(HANG_S)
     finish(jobs, stop)
     assert recorder.seen == [1, 1, 1]
+
+
+def test_what_stopped_is_told_once_it_can_be_offered_again():
+    recorder, told = Recorder([StoppedError("held")]), []
+    stop = threading.Event()
+    jobs = Jobs(recorder, Log("test"), stop, on_stopped=lambda: told.append(jobs.have_stopped()))
+    jobs.offer(some_work())
+    wait_until(lambda: told)
+    finish(jobs, stop)
+    assert told == [True]
 
 
 def test_a_superseded_computation_stops_and_stops_no_other():

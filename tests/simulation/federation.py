@@ -434,14 +434,7 @@ class Federation:
         self.rounds(12, retry=True, done=all_ended)
         self._check_noticed()
         for name in self.names:
-            if self.is_stuck(name):
-                # A member that deviates may sign heads that its ledger never had.
-                if name not in self.set_back | {self.coalition.deviant}:
-                    raise ViolationError(
-                        "a sound ledger is not refused", f"{name}: {self.parties[name].refused_to_start}"
-                    )
-                self.parties[name].acknowledge()
-                self.acknowledged.add(name)
+            self._acknowledge_if_stuck(name)
         if not all_ended():
             self.pass_time(3600 + 301)
             self.rounds(3, retry=False, done=all_ended)
@@ -451,6 +444,9 @@ class Federation:
             if party.up and party.guard.may_answer and party.attempts.unfinished():
                 self.pass_time(3600 + 301)
                 party.poll()
+                # Others may show only now what a member that deviates signed of its own ledger.
+                if self._acknowledge_if_stuck(name):
+                    party.poll()
                 if left := party.attempts.unfinished():
                     raise ViolationError("nothing waits beyond its deadline", f"{name} holds {left[0].state} for ever")
         self._release_held()
@@ -458,6 +454,17 @@ class Federation:
         self._check_charged_after_all()
         self.check_ledgers()
         self._check_fresh_query()
+
+    def _acknowledge_if_stuck(self, name: str) -> bool:
+        """Let the officer of a party acknowledge that its ledger was set back, if it is. Returns whether it was."""
+        if not self.is_stuck(name):
+            return False
+        # A member that deviates may sign heads that its ledger never had.
+        if name not in self.set_back | {self.coalition.deviant}:
+            raise ViolationError("a sound ledger is not refused", f"{name}: {self.parties[name].refused_to_start}")
+        self.parties[name].acknowledge()
+        self.acknowledged.add(name)
+        return True
 
     def note_witness(self, party: str, witness: Envelope) -> None:
         """A party answers a challenge with what it has seen so far."""

@@ -267,19 +267,20 @@ class PartyCalls:
 
         self._call(ask)
 
-    def witness(self, witness: Envelope) -> None:
-        self.federation.note_witness(self.name, witness)
-        self.federation.lies.witnesses.append(witness)
+    def witness(self, witnesses) -> None:
+        for witness in witnesses:
+            self.federation.note_witness(self.name, witness)
+            self.federation.lies.witnesses.append(witness)
 
         async def answer(caller):
-            self._hub().witnesses.answer(witness, caller)
+            await self._hub().witnesses.answer_each(witnesses, caller)
 
         self._call(answer)
 
-    def fetch_witnesses(self, nonce: bytes):
+    def fetch_witnesses(self, nonce: bytes, known: int):
         async def fetch(caller):
             witnesses, shows_heads = self._hub().witnesses, self.federation.shows_heads
-            truth = witnesses.answers(nonce, caller), witnesses.newest(caller) if shows_heads else None
+            truth = witnesses.answers(nonce, caller, known), witnesses.newest(caller) if shows_heads else None
             return self.federation.lies.told("witnesses", self.name, truth)
 
         return self._call(fetch)

@@ -28,7 +28,7 @@ from rado.v1 import envelope_pb2 as rado_dot_v1_dot_envelope__pb2
 from rado.v1 import release_pb2 as rado_dot_v1_dot_release__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1brado/v1/party_service.proto\x12\x07rado.v1\x1a\x18rado/v1/ciphertext.proto\x1a\x14rado/v1/cohort.proto\x1a\x16rado/v1/envelope.proto\x1a\x15rado/v1/release.proto\"2\n\x10\x46\x65tchWorkRequest\x12\x0e\n\x06\x63ursor\x18\x01 \x01(\x04\x12\x0e\n\x06wait_s\x18\x02 \x01(\r\"\xbc\x02\n\x04Work\x12\x1e\n\x05query\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x1d\n\x05phase\x18\x03 \x01(\x0e\x32\x0e.rado.v1.Phase\x12\"\n\x05state\x18\x04 \x01(\x0e\x32\x13.rado.v1.PartyState\x12\x1f\n\x06\x63ohort\x18\x05 \x01(\x0b\x32\x0f.rado.v1.Cohort\x12\x13\n\x0b\x63hunks_held\x18\x06 \x03(\r\x12\x1e\n\x05retry\x18\x07 \x01(\x0b\x32\x0f.rado.v1.Signed\x12 \n\x07sharing\x18\x08 \x01(\x0b\x32\x0f.rado.v1.Cohort\x12\x1e\n\x05ready\x18\t \x03(\x0b\x32\x0f.rado.v1.Signed\x12\x11\n\tsurvivors\x18\n \x03(\t\x12\x15\n\rsealed_shares\x18\x0b \x03(\x0c\"e\n\x11\x46\x65tchWorkResponse\x12\x1b\n\x04work\x18\x01 \x03(\x0b\x32\r.rado.v1.Work\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\x04\x12#\n\nchallenges\x18\x03 \x03(\x0b\x32\x0f.rado.v1.Signed\":\n\x15SubmitFeaturesRequest\x12!\n\x08\x66\x65\x61tures\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x18\n\x16SubmitFeaturesResponse\"9\n\x13\x41skWitnessesRequest\x12\"\n\tchallenge\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x16\n\x14\x41skWitnessesResponse\"8\n\x14SubmitWitnessRequest\x12 \n\x07witness\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x17\n\x15SubmitWitnessResponse\"&\n\x15\x46\x65tchWitnessesRequest\x12\r\n\x05nonce\x18\x01 \x01(\x0c\"]\n\x16\x46\x65tchWitnessesResponse\x12\"\n\twitnesses\x18\x01 \x03(\x0b\x32\x0f.rado.v1.Signed\x12\x1f\n\x06newest\x18\x02 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x8e\x01\n\x13SubmitAnswerRequest\x12%\n\nacceptance\x18\x01 \x01(\x0b\x32\x0f.rado.v1.SignedH\x00\x12\"\n\x07refusal\x18\x02 \x01(\x0b\x32\x0f.rado.v1.SignedH\x00\x12\"\n\x07pending\x18\x03 \x01(\x0b\x32\x0f.rado.v1.SignedH\x00\x42\x08\n\x06\x61nswer\"\x16\n\x14SubmitAnswerResponse\"Y\n\x12SubmitReadyRequest\x12\x1e\n\x05ready\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\x12#\n\nkey_shares\x18\x02 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x15\n\x13SubmitReadyResponse\"x\n\x12UploadChunkRequest\x12\x10\n\x08query_id\x18\x01 \x01(\x0c\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x1d\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x0e.rado.v1.Chunk\x12 \n\x07receipt\x18\x04 \x01(\x0b\x32\x0f.rado.v1.Signed\",\n\x13UploadChunkResponse\x12\x15\n\rreceipt_taken\x18\x01 \x01(\x08\"8\n\x14SubmitReceiptRequest\x12 \n\x07receipt\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x17\n\x15SubmitReceiptResponse\"<\n\x16SubmitUnmaskingRequest\x12\"\n\tunmasking\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x19\n\x17SubmitUnmaskingResponse2\x9c\x06\n\x0cPartyService\x12\x42\n\tFetchWork\x12\x19.rado.v1.FetchWorkRequest\x1a\x1a.rado.v1.FetchWorkResponse\x12Q\n\x0eSubmitFeatures\x12\x1e.rado.v1.SubmitFeaturesRequest\x1a\x1f.rado.v1.SubmitFeaturesResponse\x12K\n\x0c\x41skWitnesses\x12\x1c.rado.v1.AskWitnessesRequest\x1a\x1d.rado.v1.AskWitnessesResponse\x12N\n\rSubmitWitness\x12\x1d.rado.v1.SubmitWitnessRequest\x1a\x1e.rado.v1.SubmitWitnessResponse\x12Q\n\x0e\x46\x65tchWitnesses\x12\x1e.rado.v1.FetchWitnessesRequest\x1a\x1f.rado.v1.FetchWitnessesResponse\x12K\n\x0cSubmitAnswer\x12\x1c.rado.v1.SubmitAnswerRequest\x1a\x1d.rado.v1.SubmitAnswerResponse\x12H\n\x0bSubmitReady\x12\x1b.rado.v1.SubmitReadyRequest\x1a\x1c.rado.v1.SubmitReadyResponse\x12H\n\x0bUploadChunk\x12\x1b.rado.v1.UploadChunkRequest\x1a\x1c.rado.v1.UploadChunkResponse\x12N\n\rSubmitReceipt\x12\x1d.rado.v1.SubmitReceiptRequest\x1a\x1e.rado.v1.SubmitReceiptResponse\x12T\n\x0fSubmitUnmasking\x12\x1f.rado.v1.SubmitUnmaskingRequest\x1a .rado.v1.SubmitUnmaskingResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1brado/v1/party_service.proto\x12\x07rado.v1\x1a\x18rado/v1/ciphertext.proto\x1a\x14rado/v1/cohort.proto\x1a\x16rado/v1/envelope.proto\x1a\x15rado/v1/release.proto\"2\n\x10\x46\x65tchWorkRequest\x12\x0e\n\x06\x63ursor\x18\x01 \x01(\x04\x12\x0e\n\x06wait_s\x18\x02 \x01(\r\"\xbc\x02\n\x04Work\x12\x1e\n\x05query\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x1d\n\x05phase\x18\x03 \x01(\x0e\x32\x0e.rado.v1.Phase\x12\"\n\x05state\x18\x04 \x01(\x0e\x32\x13.rado.v1.PartyState\x12\x1f\n\x06\x63ohort\x18\x05 \x01(\x0b\x32\x0f.rado.v1.Cohort\x12\x13\n\x0b\x63hunks_held\x18\x06 \x03(\r\x12\x1e\n\x05retry\x18\x07 \x01(\x0b\x32\x0f.rado.v1.Signed\x12 \n\x07sharing\x18\x08 \x01(\x0b\x32\x0f.rado.v1.Cohort\x12\x1e\n\x05ready\x18\t \x03(\x0b\x32\x0f.rado.v1.Signed\x12\x11\n\tsurvivors\x18\n \x03(\t\x12\x15\n\rsealed_shares\x18\x0b \x03(\x0c\"e\n\x11\x46\x65tchWorkResponse\x12\x1b\n\x04work\x18\x01 \x03(\x0b\x32\r.rado.v1.Work\x12\x0e\n\x06\x63ursor\x18\x02 \x01(\x04\x12#\n\nchallenges\x18\x03 \x03(\x0b\x32\x0f.rado.v1.Signed\":\n\x15SubmitFeaturesRequest\x12!\n\x08\x66\x65\x61tures\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x18\n\x16SubmitFeaturesResponse\"9\n\x13\x41skWitnessesRequest\x12\"\n\tchallenge\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x16\n\x14\x41skWitnessesResponse\"W\n\x14SubmitWitnessRequest\x12 \n\x07witness\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\x12\x1d\n\x04more\x18\x02 \x03(\x0b\x32\x0f.rado.v1.Signed\"\x17\n\x15SubmitWitnessResponse\"5\n\x15\x46\x65tchWitnessesRequest\x12\r\n\x05nonce\x18\x01 \x01(\x0c\x12\r\n\x05known\x18\x02 \x01(\r\"]\n\x16\x46\x65tchWitnessesResponse\x12\"\n\twitnesses\x18\x01 \x03(\x0b\x32\x0f.rado.v1.Signed\x12\x1f\n\x06newest\x18\x02 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x8e\x01\n\x13SubmitAnswerRequest\x12%\n\nacceptance\x18\x01 \x01(\x0b\x32\x0f.rado.v1.SignedH\x00\x12\"\n\x07refusal\x18\x02 \x01(\x0b\x32\x0f.rado.v1.SignedH\x00\x12\"\n\x07pending\x18\x03 \x01(\x0b\x32\x0f.rado.v1.SignedH\x00\x42\x08\n\x06\x61nswer\"\x16\n\x14SubmitAnswerResponse\"Y\n\x12SubmitReadyRequest\x12\x1e\n\x05ready\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\x12#\n\nkey_shares\x18\x02 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x15\n\x13SubmitReadyResponse\"x\n\x12UploadChunkRequest\x12\x10\n\x08query_id\x18\x01 \x01(\x0c\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\r\x12\x1d\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x0e.rado.v1.Chunk\x12 \n\x07receipt\x18\x04 \x01(\x0b\x32\x0f.rado.v1.Signed\",\n\x13UploadChunkResponse\x12\x15\n\rreceipt_taken\x18\x01 \x01(\x08\"8\n\x14SubmitReceiptRequest\x12 \n\x07receipt\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x17\n\x15SubmitReceiptResponse\"<\n\x16SubmitUnmaskingRequest\x12\"\n\tunmasking\x18\x01 \x01(\x0b\x32\x0f.rado.v1.Signed\"\x19\n\x17SubmitUnmaskingResponse2\x9c\x06\n\x0cPartyService\x12\x42\n\tFetchWork\x12\x19.rado.v1.FetchWorkRequest\x1a\x1a.rado.v1.FetchWorkResponse\x12Q\n\x0eSubmitFeatures\x12\x1e.rado.v1.SubmitFeaturesRequest\x1a\x1f.rado.v1.SubmitFeaturesResponse\x12K\n\x0c\x41skWitnesses\x12\x1c.rado.v1.AskWitnessesRequest\x1a\x1d.rado.v1.AskWitnessesResponse\x12N\n\rSubmitWitness\x12\x1d.rado.v1.SubmitWitnessRequest\x1a\x1e.rado.v1.SubmitWitnessResponse\x12Q\n\x0e\x46\x65tchWitnesses\x12\x1e.rado.v1.FetchWitnessesRequest\x1a\x1f.rado.v1.FetchWitnessesResponse\x12K\n\x0cSubmitAnswer\x12\x1c.rado.v1.SubmitAnswerRequest\x1a\x1d.rado.v1.SubmitAnswerResponse\x12H\n\x0bSubmitReady\x12\x1b.rado.v1.SubmitReadyRequest\x1a\x1c.rado.v1.SubmitReadyResponse\x12H\n\x0bUploadChunk\x12\x1b.rado.v1.UploadChunkRequest\x1a\x1c.rado.v1.UploadChunkResponse\x12N\n\rSubmitReceipt\x12\x1d.rado.v1.SubmitReceiptRequest\x1a\x1e.rado.v1.SubmitReceiptResponse\x12T\n\x0fSubmitUnmasking\x12\x1f.rado.v1.SubmitUnmaskingRequest\x1a .rado.v1.SubmitUnmaskingResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -50,33 +50,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ASKWITNESSESRESPONSE']._serialized_start=754
   _globals['_ASKWITNESSESRESPONSE']._serialized_end=776
   _globals['_SUBMITWITNESSREQUEST']._serialized_start=778
-  _globals['_SUBMITWITNESSREQUEST']._serialized_end=834
-  _globals['_SUBMITWITNESSRESPONSE']._serialized_start=836
-  _globals['_SUBMITWITNESSRESPONSE']._serialized_end=859
-  _globals['_FETCHWITNESSESREQUEST']._serialized_start=861
-  _globals['_FETCHWITNESSESREQUEST']._serialized_end=899
-  _globals['_FETCHWITNESSESRESPONSE']._serialized_start=901
-  _globals['_FETCHWITNESSESRESPONSE']._serialized_end=994
-  _globals['_SUBMITANSWERREQUEST']._serialized_start=997
-  _globals['_SUBMITANSWERREQUEST']._serialized_end=1139
-  _globals['_SUBMITANSWERRESPONSE']._serialized_start=1141
-  _globals['_SUBMITANSWERRESPONSE']._serialized_end=1163
-  _globals['_SUBMITREADYREQUEST']._serialized_start=1165
-  _globals['_SUBMITREADYREQUEST']._serialized_end=1254
-  _globals['_SUBMITREADYRESPONSE']._serialized_start=1256
-  _globals['_SUBMITREADYRESPONSE']._serialized_end=1277
-  _globals['_UPLOADCHUNKREQUEST']._serialized_start=1279
-  _globals['_UPLOADCHUNKREQUEST']._serialized_end=1399
-  _globals['_UPLOADCHUNKRESPONSE']._serialized_start=1401
-  _globals['_UPLOADCHUNKRESPONSE']._serialized_end=1445
-  _globals['_SUBMITRECEIPTREQUEST']._serialized_start=1447
-  _globals['_SUBMITRECEIPTREQUEST']._serialized_end=1503
-  _globals['_SUBMITRECEIPTRESPONSE']._serialized_start=1505
-  _globals['_SUBMITRECEIPTRESPONSE']._serialized_end=1528
-  _globals['_SUBMITUNMASKINGREQUEST']._serialized_start=1530
-  _globals['_SUBMITUNMASKINGREQUEST']._serialized_end=1590
-  _globals['_SUBMITUNMASKINGRESPONSE']._serialized_start=1592
-  _globals['_SUBMITUNMASKINGRESPONSE']._serialized_end=1617
-  _globals['_PARTYSERVICE']._serialized_start=1620
-  _globals['_PARTYSERVICE']._serialized_end=2416
+  _globals['_SUBMITWITNESSREQUEST']._serialized_end=865
+  _globals['_SUBMITWITNESSRESPONSE']._serialized_start=867
+  _globals['_SUBMITWITNESSRESPONSE']._serialized_end=890
+  _globals['_FETCHWITNESSESREQUEST']._serialized_start=892
+  _globals['_FETCHWITNESSESREQUEST']._serialized_end=945
+  _globals['_FETCHWITNESSESRESPONSE']._serialized_start=947
+  _globals['_FETCHWITNESSESRESPONSE']._serialized_end=1040
+  _globals['_SUBMITANSWERREQUEST']._serialized_start=1043
+  _globals['_SUBMITANSWERREQUEST']._serialized_end=1185
+  _globals['_SUBMITANSWERRESPONSE']._serialized_start=1187
+  _globals['_SUBMITANSWERRESPONSE']._serialized_end=1209
+  _globals['_SUBMITREADYREQUEST']._serialized_start=1211
+  _globals['_SUBMITREADYREQUEST']._serialized_end=1300
+  _globals['_SUBMITREADYRESPONSE']._serialized_start=1302
+  _globals['_SUBMITREADYRESPONSE']._serialized_end=1323
+  _globals['_UPLOADCHUNKREQUEST']._serialized_start=1325
+  _globals['_UPLOADCHUNKREQUEST']._serialized_end=1445
+  _globals['_UPLOADCHUNKRESPONSE']._serialized_start=1447
+  _globals['_UPLOADCHUNKRESPONSE']._serialized_end=1491
+  _globals['_SUBMITRECEIPTREQUEST']._serialized_start=1493
+  _globals['_SUBMITRECEIPTREQUEST']._serialized_end=1549
+  _globals['_SUBMITRECEIPTRESPONSE']._serialized_start=1551
+  _globals['_SUBMITRECEIPTRESPONSE']._serialized_end=1574
+  _globals['_SUBMITUNMASKINGREQUEST']._serialized_start=1576
+  _globals['_SUBMITUNMASKINGREQUEST']._serialized_end=1636
+  _globals['_SUBMITUNMASKINGRESPONSE']._serialized_start=1638
+  _globals['_SUBMITUNMASKINGRESPONSE']._serialized_end=1663
+  _globals['_PARTYSERVICE']._serialized_start=1666
+  _globals['_PARTYSERVICE']._serialized_end=2462
 # @@protoc_insertion_point(module_scope)

@@ -217,22 +217,28 @@ Global___AskWitnessesResponse: typing_extensions.TypeAlias = AskWitnessesRespons
 
 @typing.final
 class SubmitWitnessRequest(google.protobuf.message.Message):
-    """SubmitWitnessRequest carries one answer."""
+    """SubmitWitnessRequest carries an answer, or several."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     WITNESS_FIELD_NUMBER: builtins.int
+    MORE_FIELD_NUMBER: builtins.int
     @property
     def witness(self) -> rado.v1.envelope_pb2.Signed:
         """A Signed Witness."""
+
+    @property
+    def more(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[rado.v1.envelope_pb2.Signed]:
+        """Further ones, to other challenges: at most 99."""
 
     def __init__(
         self,
         *,
         witness: rado.v1.envelope_pb2.Signed | None = ...,
+        more: collections.abc.Iterable[rado.v1.envelope_pb2.Signed] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["witness", b"witness"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["witness", b"witness"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["more", b"more", "witness", b"witness"]) -> None: ...
 
 Global___SubmitWitnessRequest: typing_extensions.TypeAlias = SubmitWitnessRequest
 
@@ -255,14 +261,18 @@ class FetchWitnessesRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     NONCE_FIELD_NUMBER: builtins.int
+    KNOWN_FIELD_NUMBER: builtins.int
     nonce: builtins.bytes
     """The nonce of this party's newest challenge."""
+    known: builtins.int
+    """How many of the answers to it this party has: it wants those after them, in the order in which they arrived."""
     def __init__(
         self,
         *,
         nonce: builtins.bytes = ...,
+        known: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["nonce", b"nonce"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["known", b"known", "nonce", b"nonce"]) -> None: ...
 
 Global___FetchWitnessesRequest: typing_extensions.TypeAlias = FetchWitnessesRequest
 
@@ -276,7 +286,7 @@ class FetchWitnessesResponse(google.protobuf.message.Message):
     NEWEST_FIELD_NUMBER: builtins.int
     @property
     def witnesses(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[rado.v1.envelope_pb2.Signed]:
-        """Signed Witnesses, one from each party that answered."""
+        """Signed Witnesses, one from each party that answered, without those that are known."""
 
     @property
     def newest(self) -> rado.v1.envelope_pb2.Signed:

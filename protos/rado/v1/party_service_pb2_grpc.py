@@ -113,7 +113,7 @@ class PartyServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SubmitWitness(self, request, context):
-        """SubmitWitness answers another party's challenge. Repeating the same bytes is harmless.
+        """SubmitWitness answers other parties' challenges. Repeating the same bytes is harmless.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -286,7 +286,7 @@ class PartyServiceStub(typing.Generic[_PartyServiceFetchWorkType, _PartyServiceS
     """AskWitnesses shows a challenge to all other parties. A newer challenge of a party replaces its older one."""
 
     SubmitWitness: _PartyServiceSubmitWitnessType
-    """SubmitWitness answers another party's challenge. Repeating the same bytes is harmless."""
+    """SubmitWitness answers other parties' challenges. Repeating the same bytes is harmless."""
 
     FetchWitnesses: _PartyServiceFetchWitnessesType
     """FetchWitnesses returns the answers to this party's challenge."""
@@ -386,7 +386,7 @@ class PartyServiceServicer(metaclass=abc.ABCMeta):
         request: rado.v1.party_service_pb2.SubmitWitnessRequest,
         context: _ServicerContext,
     ) -> typing.Union[rado.v1.party_service_pb2.SubmitWitnessResponse, collections.abc.Awaitable[rado.v1.party_service_pb2.SubmitWitnessResponse]]:
-        """SubmitWitness answers another party's challenge. Repeating the same bytes is harmless."""
+        """SubmitWitness answers other parties' challenges. Repeating the same bytes is harmless."""
 
     @abc.abstractmethod
     def FetchWitnesses(

@@ -82,6 +82,15 @@ def test_only_what_a_learner_signed_is_offered_and_the_rest_is_counted(ada, look
     assert not looking.take(*genuine)
 
 
+def test_a_poll_that_this_party_ended_is_no_list_of_what_is_open(ada, looking):
+    query = ada.world.ask()
+    assert ada.go(query)
+    for look in (looking.shown.take, lambda batch: looking.shown.hold(batch, "of a test")):
+        assert not look(WorkBatch((), 0, was_ended=True))
+        assert (looking.shown.cursor, looking.shown.is_sweeping) == (0, True)
+    assert ada.lifecycle.held() == {query.payload_hash}
+
+
 def test_a_sweep_ends_what_it_does_not_list_and_keeps_no_ids_of_others(ada, looking):
     held = [ada.world.ask() for _ in range(3)]
     for query in held[:2]:

@@ -32,7 +32,7 @@ from parties.ledger.witnessed import FORGOTTEN_AFTER_S, KEPT_FOR_S, MOST_QUESTIO
 from parties.members import Rosters
 from radobase.logs import Log
 from tests.federation.party import FEDERATION, Ada, World, limits, ready, reserved, spent
-from wire.envelopes import Envelope, SigningKey, key_id
+from wire.envelopes import Envelope, SigningKey, fingerprint, key_id
 from wire.errors import Code, WireError
 from wire.query import CLOCK_SKEW_S
 from wire.statements import (
@@ -66,6 +66,8 @@ class Board:
     sent: list[Envelope] = field(default_factory=list)
     forgets: bool = False
     rosters_fetched: int = 0
+    known: list[int] = field(default_factory=list)
+    calls: int = 0
 
     def fetch_roster(self):
         self.rosters_fetched += 1
@@ -75,13 +77,15 @@ class Board:
         self.asked.append(open_challenge(challenge, self.world.roster)[0])
         self.forgets = False
 
-    def fetch_witnesses(self, nonce: bytes):
+    def fetch_witnesses(self, nonce: bytes, known: int):
         if self.forgets or nonce != self.asked[-1].nonce:
             raise WireError(Code.QUERY_UNKNOWN)
-        return tuple(self.answers), self.newest
+        self.known.append(known)
+        return tuple(self.answers[known:]), self.newest
 
-    def witness(self, witness: Envelope) -> None:
-        self.sent.append(witness)
+    def witness(self, witnesses) -> None:
+        self.sent += witnesses
+        self.calls += 1
 
     def say(self, party: str, newest: Envelope | None = None, *, key: SigningKey | None = None, **changes) -> None:
         honest = Witness(FEDERATION, party, "ada", self.asked[-1].nonce, newest)
@@ -929,6 +933,37 @@ def test_a_member_that_the_policy_accepts_later_counts_once_its_cohorts_are_note
     assert restarted.guard.may_answer
     ada.lifecycle.end_queries(ada.lifecycle.held())
     assert restarted.is_charged(0)
+
+
+def test_answers_are_fetched_once_until_other_members_are_accepted(ada, board):
+    clock = Clock()
+    bo = fingerprint(ada.world.party_keys["bo"].public_bytes)
+    found = guard(ada, clock, accepted_members=[bo], required_witnesses=1)
+    found.look(board)
+    for party in ("cy", "bo"):
+        board.say(party)
+        found.look(board)
+    clock.now += LOOK_EVERY_S
+    found.look(board)
+    assert board.known == [0, 0, 1, 2]
+    found.follow(ada.world.policy(required_witnesses=2))
+    found.look(board)
+    found.look(board)
+    assert (board.known, found.accepted_answers()) == ([0, 0, 1, 2, 0], 2)
+
+
+def test_many_challenges_are_answered_in_few_calls(ada, board, monkeypatch):
+    monkeypatch.setattr("parties.answering.witnesses.MOST_WITNESSES", 2)
+    found = guard(ada)
+    parties = [party for party in ada.world.party_keys if party != "ada"]
+    now = int(time.time())
+    asked = [
+        Challenge(FEDERATION, party, bytes([place]) * 32, now).sign(ada.world.party_keys[party])
+        for place, party in enumerate(parties)
+    ]
+    assert found.answer(asked, board) == 0
+    assert {open_witness(sent, ada.world.roster)[0].subject for sent in board.sent} == set(parties)
+    assert board.calls == -(-len(parties) // 2)
 
 
 def test_a_member_that_the_policy_does_not_accept_any_more_does_not_count(ada, board):

@@ -171,6 +171,10 @@ def test_all_is_as_on_one_machine(files, tmp_path, caplog, kept):
     )
     assert places == {found}
     assert found[0] == (kept in {"memory", "a part in memory"})
+    again = [record.fields for record in caplog.records if record.getMessage() == "each sum reads the table again"]
+    expected = [] if kept in {"memory", "disk"} else [(said[0]["parts"], found[2])]
+    assert [(each["parts"], each["kept"]) for each in again] == expected
+    assert all("took 3.8 times as long" in each["reason"] and "set worker_disk" in each["reason"] for each in again)
     # What is kept is not read again.
     assert [each["kept"] for each in said] == [0, *[found[2]] * (len(said) - 1)]
 
@@ -530,6 +534,19 @@ def test_a_lost_worker_costs_its_parts_only(nodes, tmp_path, monkeypatch, caplog
     assert [1 <= each["again"] <= 6 for each in said] == [True, True, False]
     assert said[1]["kept"] < said[0]["parts"]
     assert not warnings(caplog)
+
+
+def test_a_configuration_says_that_sums_may_read_the_table_again(tmp_path):
+    million = 10**6
+    for change, expected in (
+        ({}, "of 3 MB of records (half of its machine's for each of 2)"),
+        ({"worker_memory_bytes": million}, "of 3 MB of records (1 MB for each of 2)"),
+        ({"worker_memory_bytes": 2 * million}, ""),
+        ({"worker_disk": tmp_path}, ""),
+        ({"reads_table": False}, ""),
+    ):
+        said = SETTINGS.model_copy(update=change).reading_again(3 * million)
+        assert (expected in said) if expected else not said
 
 
 @pytest.mark.parametrize("change", [{"epoch_column": "month", "id_column": "id"}, {"rows_on_disk": True}])
