@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self
@@ -75,9 +75,28 @@ WAITING_AGE = Metric(
     "Seconds for which the query has waited that waits longest for a person's decision at this party; 0 if none waits.",
     "`rado party pending`",
 )  # fmt: skip
+PROPOSALS = Metric(
+    "rado_proposals_waiting", MetricKind.GAUGE,
+    "Approvals of several queries that a person of this party gave, and that wait for one more person.",
+    "`rado party approvals`",
+)  # fmt: skip
+PROPOSALS_AGE = Metric(
+    "rado_proposals_waiting_age_seconds", MetricKind.GAUGE,
+    "Seconds since the first person gave the approval that waits longest for one more person; 0 if none waits.",
+    "`rado party approvals`",
+)  # fmt: skip
+STUDY_SPENT = Metric(
+    "rado_study_spent_ratio", MetricKind.GAUGE,
+    "The largest share that a study spent of a limit of its own, over its scopes, of the 20 studies of the policy's "
+    "`limits.studies` with the largest shares; `(others)` is the largest of all other studies with such a limit.",
+    "`rado party studies`", ("study",),
+)  # fmt: skip
+MOST_STUDIES = 20
+"""That the metric names. A learner chooses no name: the policy does."""
+OTHER_STUDIES = "(others)"
 NOTIFICATIONS = Metric(
     "rado_notifications_total", MetricKind.COUNTER,
-    "Runs of the command that tells people of queries that wait, since the start: sent, failed, and given up.", _LOG,
+    "Runs of the command that tells people of what waits for them, since the start: sent, failed, and given up.", _LOG,
     ("outcome",),
 )  # fmt: skip
 ROWS = Metric(
@@ -91,7 +110,8 @@ CHANGED_CELLS = Metric(
     "`rado party status`",
 )  # fmt: skip
 METRICS = (
-    *SHARED, ATTEMPTS, ATTEMPTS_LOST, REMAINING, CONTACT_AGE, WAITING, WAITING_AGE, NOTIFICATIONS, ROWS, CHANGED_CELLS,
+    *SHARED, ATTEMPTS, ATTEMPTS_LOST, REMAINING, CONTACT_AGE, WAITING, WAITING_AGE, PROPOSALS, PROPOSALS_AGE,
+    STUDY_SPENT, NOTIFICATIONS, ROWS, CHANGED_CELLS,
 )  # fmt: skip
 """All metrics of a party."""
 
@@ -211,7 +231,12 @@ class PartyWatch:
             oldest_unix_s = self.loaded.history.oldest_waiting_unix_s(now)
             yield Sample(WAITING, self.loaded.history.count_waiting(now))
             yield Sample(WAITING_AGE, 0.0 if oldest_unix_s is None else max(0.0, now - oldest_unix_s))
-            yield from _remaining(self.loaded.ledger.state().scopes)
+            count, first_unix_s = self.loaded.ledger.approvals.proposals(now)
+            yield Sample(PROPOSALS, count)
+            yield Sample(PROPOSALS_AGE, 0.0 if first_unix_s is None else max(0.0, now - first_unix_s))
+            state = self.loaded.ledger.state()
+            yield from _remaining(state.scopes)
+            yield from _of_studies(state.studies, state.limits.studies)
 
 
 def _remaining(states: tuple[ScopeState, ...]) -> Iterator[Sample]:
@@ -222,6 +247,22 @@ def _remaining(states: tuple[ScopeState, ...]) -> Iterator[Sample]:
         share = min(1.0, state.remaining_epsilon / limit) if limit else 0.0
         least[kind] = min(share, least.get(kind, 1.0))
     yield from (Sample(REMAINING, share, {"scope": kind}) for kind, share in least.items())
+
+
+def _of_studies(studies: Sequence[tuple[str, tuple[ScopeState, ...]]], named: Container[str]) -> Iterator[Sample]:
+    """What studies spent of their own limits. named: those that the policy gives a limit by their numbers."""
+    spent = {number: max((_spent_share(state) for state in states), default=0.0) for number, states in studies}
+    listed = sorted((number for number in spent if number in named), key=lambda number: (-spent[number], number))
+    shown = listed[:MOST_STUDIES]
+    rest = [share for number, share in spent.items() if number not in shown]
+    yield from (Sample(STUDY_SPENT, spent[number], {"study": number}) for number in shown)
+    if rest:
+        yield Sample(STUDY_SPENT, max(rest), {"study": OTHER_STUDIES})
+
+
+def _spent_share(state: ScopeState) -> float:
+    limit = float(state.limit.epsilon)
+    return min(1.0, max(0.0, 1.0 - state.remaining_epsilon / limit)) if limit else 1.0
 
 
 # Reads the policy and the data of a running party again. What cannot be read changes nothing; the status says why.

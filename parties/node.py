@@ -29,7 +29,7 @@ from parties.answering.spool import Spools
 from parties.answering.witnesses import LedgerGuard
 from parties.approval.decision_files import DecisionFiles
 from parties.approval.decisions import Pauses
-from parties.approval.notifying import Notice, Notifier
+from parties.approval.notifying import Notice, Notifier, ProposalNotice
 from parties.client import CoordinatorClient, PollingPace
 from parties.config import PartyConfig, settings_of
 from parties.data.dataset import ClusterRowSums, HeldData
@@ -294,7 +294,7 @@ class PartyNode:
             decision_files=_decision_files(config),
         )
 
-    def _notify_by(self, opened: ExitStack) -> Callable[[Notice], None]:
+    def _notify_by(self, opened: ExitStack) -> Callable[[Notice | ProposalNotice], None]:
         """What tells people of a query that waits."""
         config, settings = self._config, self._config.notify
         if settings is None:

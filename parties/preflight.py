@@ -2,15 +2,25 @@
 
 import datetime as dt
 import importlib.util
+import json
 import os
 import socket
+import time
 from pathlib import Path
 from typing import Any, Final
 
 from dpcore.errors import RadofedError
 from dpcore.records.computation import PartySecret
 from dpcore.records.schema import differences
+from parties.approval.notifying import (
+    NotificationError,
+    NotifySettings,
+    run_command,
+    test_message,
+    why_not_executable,
+)
 from parties.check_files import CheckFailedError, Finding, Run, check_files, check_state, compare_schemas, fix_for
+from parties.check_studies import check_study_numbers
 from parties.client import CoordinatorClient, probe
 from parties.config import PartyConfig, settings_of
 from parties.data.row_guard import ADVICE, RowCounts, faults, load_known
@@ -110,6 +120,39 @@ def _held_data(run: Run) -> None:
         return
     refused = f" The last reload failed: {held['refused']}" if held["refused"] else ""
     run.add("held-data", f"{words}; the files have digest {present[:DIGEST_DIGITS]}", f"{_RELOAD}{refused}")
+
+
+# Check of the section `[notify]`: whether the command can be executed, and with a test how it ends.
+
+
+def check_notification(run: Run, *, send: bool) -> None:
+    """Check the section if the configuration has one. send: run the command once, with a test message."""
+    settings = run.config.notify
+    if settings is not None:
+        run.step("notification", lambda: _notification(run, settings, send=send))
+
+
+def _notification(run: Run, settings: NotifySettings, *, send: bool) -> None:
+    if why := why_not_executable(settings):
+        raise CheckFailedError(
+            f"the command of [notify] cannot be run: {why}, so nobody is told of queries that wait",
+            "Correct command, or the program and its rights: chmod +x, for the node's user.",
+        )
+    program = settings.command[0]
+    if not send:
+        run.add("notification", f"{program} can be executed; it was not run: --notify runs it once with a test message")
+        return
+    content = test_message(run.config.name, run.config.federation, "somebody ran rado party check --notify")
+    begun = time.monotonic()
+    try:
+        run_command(settings, json.dumps(content).encode())
+    except NotificationError as error:
+        raise CheckFailedError(
+            f"the command of [notify] failed with a test message: {error}",
+            "Run it by hand with such a message on standard input. `rado party notify-test` tries it again.",
+        ) from error
+    seconds = time.monotonic() - begun
+    run.add("notification", f"{program} ended well after {seconds:.1f} s with a test message; ask whether it arrived")
 
 
 # Check of the section `[watch]`: whether the running node answers there, or a node that starts could serve there.
@@ -372,12 +415,14 @@ def _queries(run: Run) -> None:
 
 
 def preflight(
-    config: PartyConfig | Path, *, against: Path | None = None, now: float | None = None
+    config: PartyConfig | Path, *, against: Path | None = None, now: float | None = None, notify: bool = False
 ) -> tuple[Finding, ...]:
     """Check a party's files, its connection and the open queries. Answers no query.
 
     config: the configuration, or its file. against: another schema file to compare with. now: Unix seconds; default:
-    the system's clock. Problems of the party are in the findings and raise no error.
+    the system's clock. notify: run the notification command with a test message.
+
+    Problems of the party are in the findings and raise no error.
     """
     run = Run(now)
     try:
@@ -389,6 +434,8 @@ def preflight(
     check_files(run)
     check_running_node(run)
     check_state(run)
+    check_study_numbers(run)
+    check_notification(run, send=notify)
     check_watch(run)
     if against is not None:
         run.step("schema-against", lambda: compare_schemas(run, against), needs=("schema",))

@@ -24,7 +24,7 @@ from parties.answering.spool import Spool, SpoolLostError, Spools
 from parties.answering.vanishing import SECRET_BYTES, OwnKeys, deal, unmask
 from parties.approval.decision_files import DecisionFiles
 from parties.approval.gate import Gate, Pass
-from parties.approval.notifying import Notice
+from parties.approval.notifying import Notice, ProposalNotice
 from parties.database import LedgerBusyError
 from parties.history.database import HistoryBusyError, HistoryFileError
 from parties.history.history import History, What, facts_of
@@ -71,7 +71,7 @@ class QueryLifecycle:
         on_lost: Callable[[], None] = lambda: None,
         on_conflict: Callable[[], None] = lambda: None,
         on_worked: Callable[[float], None] = lambda _: None,
-        on_waits: Callable[[Notice], None] = lambda _: None,
+        on_waits: Callable[[Notice | ProposalNotice], None] = lambda _: None,
         decision_files: DecisionFiles | None = None,
     ) -> None:
         """clock: Unix seconds. may_answer: whether the ledger may be used (parties.answering.witnesses).
@@ -322,7 +322,7 @@ class QueryLifecycle:
             held = self._reserved(work, opened, charge, party, roster, rows, passed)
         except NotCoveredError as error:
             # Another query used the approval up, or people revoked it, in this moment.
-            self.gate.wait(opened, work.attempt, charge, [str(error)])
+            self.gate.beaten(opened, work.attempt, charge, str(error), party.policy)
             self._say_pending(work)
             return None
         self._accepted_with[held.query_id, held.attempt] = party

@@ -16,6 +16,7 @@ from parties.approval.standing import Standing
 from parties.config import PartyConfig
 from parties.history.history import Shown, What
 from parties.history.reading import HistoryReader
+from parties.history.studies import same_as
 from parties.ledger.charges import Charge
 from parties.ledger.limits import Event, check_admits, merged
 from parties.members import known_roster
@@ -179,6 +180,8 @@ class Explanation:
     protects_records: bool
     signed: tuple[SignedPart, ...]
     """Every field of the query, so that what people decide on is what its digest binds."""
+    same_study: tuple[str, ...]
+    """What people are asked about the number of its study, where others are spelt alike."""
 
     @property
     def opened_words(self) -> str:
@@ -195,6 +198,7 @@ class Explanation:
             f"encrypted and masked in {self.upload_bytes} bytes; {self.opened_words}"
         )
         lines.append(f"asked too: {whom}")
+        lines += self.same_study
         lines += self.costs.lines()
         room = "any number of" if self.costs.more is None else f"about {self.costs.more}"
         lines.append(f"after one attempt there is room for {room} more like it")
@@ -229,6 +233,7 @@ class Explanation:
             **self.costs.to_dict(),
             "more_like_it": self.costs.more,
             "protects_records": self.protects_records,
+            "same_study": list(self.same_study),
             "signed": [part.to_dict() for part in self.signed],
         }
 
@@ -280,6 +285,7 @@ def explain(config: PartyConfig, reader: HistoryReader, prefix: str, now_unix_s:
         colluders=policy.assumed_colluders,
         protects_records=charge is not None and charge.is_bounded,
         signed=signed_parts(opened.envelope.payload),
+        same_study=tuple(same_as(reader, shown.study)),
     )
 
 

@@ -51,6 +51,8 @@ class Waiting:
     needed: int
     costs: tuple[str, ...] = ()
     """The same in lines; none if the file is of an earlier version, whose `cost` is that of an attempt."""
+    same_study: tuple[str, ...] = ()
+    """What people are asked about the number of its study, where others are spelt alike."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,7 @@ class DecisionFiles:
             "reasons": list(waiting.reasons),
             "cost": waiting.cost,
             "costs": list(waiting.costs),
+            "same_study": list(waiting.same_study),
             "answers_due_unix_s": waiting.answers_due_unix_s,
             "needed": waiting.needed,
         }
@@ -303,7 +306,8 @@ class DecisionFiles:
             reasons = tuple(map(str, content["reasons"]))
             due, needed = float(content["answers_due_unix_s"]), int(content["needed"])
             costs = tuple(map(str, content.get("costs", ())))
-            return Waiting(query_id, envelope, reasons, str(content["cost"]), due, needed, costs)
+            same = tuple(map(str, content.get("same_study", ())))
+            return Waiting(query_id, envelope, reasons, str(content["cost"]), due, needed, costs, same)
         except (OSError, ValueError, KeyError, TypeError, binascii.Error, WireError) as error:
             raise ConfigurationError(f"{path}: {error}; remove this file: the node shows what waits again") from error
 

@@ -16,10 +16,12 @@ from dpcore.predicates.notation import described, parse
 from parties.approval.decision_files import DecisionFiles, Left, Waiting
 from parties.approval.decisions import Decided, Decision, DecisionError, Decisions, Delegates, Verdict
 from parties.approval.giving import Order, carry_out
-from parties.approval.notifying import Notice
-from parties.approval.standing import Standing
+from parties.approval.notifying import Notice, ProposalNotice
+from parties.approval.second_approvals import SecondApprovals, may_still_decide
+from parties.approval.standing import Covers, Standing, shown_of
 from parties.history.history import History, Shown, What
 from parties.history.reading import ScopeCost, costs
+from parties.history.studies import StudyRead, same_study, stated_in, studies
 from parties.ledger.approvals import Approvals, Use
 from parties.ledger.budgets import state_of
 from parties.ledger.charges import Charge
@@ -239,18 +241,23 @@ class Gate:
         approvals: Approvals,
         files: DecisionFiles | None = None,
         held: Held = lambda _: ((), 0),
-        on_waits: Callable[[Notice], None] = lambda _: None,
+        on_waits: Callable[[Notice | ProposalNotice], None] = lambda _: None,
     ) -> None:
         """charges_of: of the ledger. clock: Unix seconds. files: where other users decide, if they do.
 
         held: what the ledger holds, for the costs that these users are shown. approvals: of several queries, in the
-        ledger's file. on_waits: called with each query that begins to wait.
+        ledger's file. on_waits: called with each query that begins to wait, or waits for one more person, and with each
+        proposal that does.
         """
         self._history, self._charges_of, self._clock, self._files = history, charges_of, clock, files
         self._held, self._on_waits = held, on_waits
         self._decisions = Decisions(history.database)
         self._approvals = approvals
         self._standing = Standing(approvals, history.database)
+        self._delegates = Delegates(history.database)
+        self._second = SecondApprovals(self._standing, self._delegates, approvals.count_acts, clock, on_waits)
+        # How many approvals people knew of when they were last told of a query.
+        self._told: dict[bytes, int] = {}
         self._acts = 0
         self._shown_approvals: tuple[Any, ...] = ()
         # How many decisions there were on each query that waits when it was last looked at.
@@ -266,33 +273,60 @@ class Gate:
         if decided.verdict is Verdict.REFUSED:
             raise _refused(decided)
         if not found or decided.verdict is Verdict.APPROVED:
-            self._waiting.pop(opened.query_id, None)
+            self._waits_no_more(opened.query_id)
             return Pass()
         use, why = self._standing.covering(opened, attempt, charge, policy, self._clock())
         if use is not None:
-            self._waiting.pop(opened.query_id, None)
+            self._waits_no_more(opened.query_id)
             return Pass(use)
-        self.wait(opened, attempt, charge, [*found, *why], len(decided.decisions))
+        self._wait(opened, attempt, charge, [*found, *why], decided, policy)
         return None
 
-    def wait(
-        self, opened: OpenedQuery, attempt: int, charge: Charge, reasons: Sequence[str], decisions: int = 0
+    def _waits_no_more(self, query_id: bytes) -> None:
+        self._waiting.pop(query_id, None)
+        self._told.pop(query_id, None)
+
+    def beaten(self, opened: OpenedQuery, attempt: int, charge: Charge, reason: str, policy: Policy) -> None:
+        """Note that a query waits which an approval let through that is used up or revoked by now."""
+        decided = self._decisions.decided(opened.query_id, opened.query.learner, policy)
+        self._wait(opened, attempt, charge, [reason], decided, policy)
+
+    def _wait(
+        self,
+        opened: OpenedQuery,
+        attempt: int,
+        charge: Charge,
+        reasons: Sequence[str],
+        decided: Decided,
+        policy: Policy,
     ) -> None:
-        """Note that a query waits for a decision. decisions: how many there are on it."""
-        is_new = opened.query_id not in self._waiting
-        if is_new:
-            self._history.happened(opened.query_id, attempt, What.WAITS, self._clock(), reasons=list(reasons))
-        self._waiting[opened.query_id] = decisions
-        if is_new:
-            query, training = opened.query, opened.query.training
-            due = query.created_at_unix_s + query.answer_within_s
-            words = "" if training is None else training.words
-            cost = str(charge)
-            self._on_waits(
-                Notice(
-                    opened.query_id.hex(), query.learner, query.words, query.purpose, words, tuple(reasons), cost, due
-                )
-            )
+        """Note that a query waits for a decision. decided: what people decided on it so far."""
+        query_id = opened.query_id
+        if query_id not in self._waiting:
+            self._history.happened(query_id, attempt, What.WAITS, self._clock(), reasons=list(reasons))
+        self._waiting[query_id] = len(decided.decisions)
+        if self._told.get(query_id) != decided.counted:
+            self._told[query_id] = decided.counted
+            self._on_waits(self._notice(opened, charge, reasons, decided, policy))
+
+    def _notice(
+        self, opened: OpenedQuery, charge: Charge, reasons: Sequence[str], decided: Decided, policy: Policy
+    ) -> Notice:
+        query, now = opened.query, self._clock()
+        approved = [each.person for each in decided.decisions if each.approves]
+        return Notice(
+            opened.query_id.hex(),
+            query.learner,
+            query.words,
+            query.purpose,
+            "" if query.training is None else query.training.words,
+            tuple(reasons),
+            str(charge),
+            query.created_at_unix_s + query.answer_within_s,
+            decided.counted,
+            decided.needed,
+            may_still_decide(policy, query.learner, approved, self._delegates.all(), now),
+        )
 
     def check(self, opened: OpenedQuery, charge: Charge, policy: Policy) -> None:
         """Before a charge: raise WireError(PERSON_REFUSED) unless the query needs no approval or has it.
@@ -328,7 +362,14 @@ class Gate:
         return news
 
     def take_decisions(self, policy: Policy) -> None:
-        """Record what other users decided in the directory for it, and show what waits there. Raises OSError."""
+        """Record what other users decided in the directory for it, and show what waits there. Raises OSError.
+
+        Tells people of proposals that wait for one more of them, wherever the others decided.
+        """
+        self._take_from_files(policy)
+        self._second.look(policy)
+
+    def _take_from_files(self, policy: Policy) -> None:
         if self._files is None:
             return
         shown = self._history.waiting(self._clock())
@@ -349,7 +390,8 @@ class Gate:
                 why = [event.details["reasons"] for event in events if event.what is What.WAITS][-1]
                 needed = policy.approval.approvers
                 cost, costs = self._costs(each, query, policy)
-                self._files.show(Waiting(each.query_id, each.envelope, tuple(why), cost, due, needed, costs))
+                same = self._same_study(each, policy)
+                self._files.show(Waiting(each.query_id, each.envelope, tuple(why), cost, due, needed, costs, same))
 
     def _taken(self, left: Left, shown: Shown | None, policy: Policy) -> tuple[bool, str]:
         """Whether what somebody left counts, and what came of it or why it does not."""
@@ -375,7 +417,7 @@ class Gate:
             decision.person,
             decision.reason,
             standing=self._standing,
-            delegates=Delegates(self._history.database),
+            delegates=self._delegates,
             policy=policy,
         )
         return done.words
@@ -388,7 +430,13 @@ class Gate:
         # Approvals expire, and reservations are released.
         key = (*self._approvals.changes(), policy.digest, int(now // _SHOWN_AGAIN_S))
         if key != self._shown_approvals:
-            self._files.show_approvals([each.to_dict(now) for each in self._standing.all(policy)])
+            every = self._standing.all(policy)
+            found: tuple[StudyRead, ...] = ()
+            if any(each.terms.covers is Covers.STUDY for each in every):
+                # What each study spent is read for their sake alone.
+                events, _ = self._held(b"")
+                found = studies(policy, stated_in(self._history), events)
+            self._files.show_approvals([shown_of(each, found, now) for each in every])
             self._shown_approvals = key
 
     def _costs(self, shown: Shown, query: Query, policy: Policy) -> tuple[str, tuple[str, ...]]:
@@ -402,12 +450,20 @@ class Gate:
         # The file is not written again while the query waits.
         return costs.short, (*costs.lines(), f"counted {local_time(now)}; what was charged since is not in it")
 
+    def _same_study(self, shown: Shown, policy: Policy) -> tuple[str, ...]:
+        """What people are asked about the number of its study, where another one is spelt alike."""
+        if shown.study is None:
+            return ()
+        events, _ = self._held(shown.query_id)
+        found = studies(policy, stated_in(self._history), events)
+        return tuple(same_study(shown.study.protocol_number, found))
+
     def _undecided(self, shown: Shown, policy: Policy) -> bool:
         return self._decisions.decided(shown.query_id, shown.learner, policy).verdict is Verdict.UNDECIDED
 
     def gone(self, query_id: bytes, attempt: int) -> None:
         """Note that a query is over, if it waited: no one decided in time, so it counts as refused."""
-        self._waiting.pop(query_id, None)
+        self._waits_no_more(query_id)
         if self._history.waits(query_id):
             # Who decided may have decided late, as one of too few, or while this party was paused.
             what = "it was not both decided on and answered" if self._decisions.of(query_id) else "no one decided"

@@ -21,6 +21,7 @@ from parties.approval.standing import (
     Covers,
     Standing,
     Terms,
+    shown_of,
     terms_of_questions,
     terms_of_study,
     terms_of_training,
@@ -29,6 +30,7 @@ from parties.config import PartyConfig
 from parties.database import LedgerOwner
 from parties.history.database import HistoryDatabase
 from parties.history.reading import HistoryReader, open_history
+from parties.history.studies import same_as, same_as_stated, studies_of
 from parties.ledger.ledger import Ledger
 from parties.policy import Policy
 from radobase.printing import local_time
@@ -234,24 +236,33 @@ def terms_at(config: PartyConfig, order: Order, prefix: str, files: DecisionFile
     if order.do is Do.CONFIRM:
         if files is not None:
             found = [each for each in files.approvals() if each["approval_id"].startswith(prefix.lower())]
-            return [str(line) for each in found for line in each["words"]]
+            return [str(line) for each in found for line in (*each["words"], *each.get("same_study", ()))]
         with HistoryReader(config) as reader:
-            return Standing(reader.ledger.approvals, reader.database).find(prefix, reader.policy).terms.lines()
+            terms = Standing(reader.ledger.approvals, reader.database).find(prefix, reader.policy).terms
+            same = same_as_stated(terms.subject, studies_of(reader)) if terms.covers is Covers.STUDY else []
+            return [*terms.lines(), *same]
     if files is not None:
-        envelope = files.find(prefix).envelope
-    else:
-        with HistoryReader(config) as reader:
-            kept = reader.find(prefix).shown.envelope
-        if kept is None:
-            raise ConfigurationError("the signed text of this query is not kept any more")
-        envelope = kept
-    return proposed(order, envelope, time.time()).lines()
+        waiting = files.find(prefix)
+        return [*proposed(order, waiting.envelope, time.time()).lines(), *waiting.same_study]
+    with HistoryReader(config) as reader:
+        shown = reader.find(prefix).shown
+        same = same_as(reader, shown.study)
+    if shown.envelope is None:
+        raise ConfigurationError("the signed text of this query is not kept any more")
+    return [*proposed(order, shown.envelope, time.time()).lines(), *same]
 
 
 def approvals(config: PartyConfig) -> list[Approval]:
     """Every approval of several queries and every proposal, oldest first."""
     with HistoryReader(config) as reader:
         return Standing(reader.ledger.approvals, reader.database).all(reader.policy)
+
+
+def shown_approvals(config: PartyConfig, now_unix_s: float) -> list[dict[str, Any]]:
+    """The same in JSON types, with what people are asked about the numbers of studies (`shown_of`)."""
+    with HistoryReader(config) as reader:
+        found, standing = studies_of(reader), Standing(reader.ledger.approvals, reader.database)
+        return [shown_of(each, found, now_unix_s) for each in standing.all(reader.policy)]
 
 
 def is_approval(config: PartyConfig, prefix: str) -> bool:

@@ -1,4 +1,4 @@
-"""Tells people that a query waits for their decision, by a command of the operator's.
+"""Tells people that a query waits for their decision, or a proposal for one more, by a command of the operator's.
 
 The node runs the command without a shell, with one JSON object on its standard input, whose key `text` has the same for
 people. It runs in a thread of its own, one run at a time, and answers never wait for it.
@@ -9,6 +9,7 @@ long is repeated a few times, with growing pauses, and then given up until the n
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -17,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import IO, Any, Final, Self
 
 from pydantic import Field
@@ -67,6 +69,17 @@ class Notice:
     cost: str
     """Of one attempt, in words."""
     answers_due_unix_s: float
+    approvals: int = 0
+    """Those that count already."""
+    needed: int = 1
+    """Approvals in all."""
+    may_decide: tuple[str, ...] = ()
+    """The users who can give what is missing; none if the policy lists no users."""
+
+    @property
+    def key(self) -> str:
+        """A later notice with the same one takes the place of an earlier one."""
+        return self.query_id
 
     def lines(self) -> list[str]:
         """For people."""
@@ -76,15 +89,63 @@ class Notice:
             f"  purpose: {json_text(self.purpose) if self.purpose else 'none is stated'}",
             *([f"  one query of a {self.training}"] if self.training else []),
             f"  an attempt costs {self.cost}; waits because {'; '.join(self.reasons)}",
+            *missing_words(self.approvals, self.needed, self.may_decide),
             f"  answers are due {local_time(self.answers_due_unix_s)}; look: rado party explain {digits}",
         ]
 
 
-def message(party: str, federation: str, notices: Sequence[Notice]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class ProposalNotice:
+    """An approval of several queries that somebody gave, and that needs one more person."""
+
+    approval_id: str
+    """Hexadecimal."""
+    learner: str
+    terms: tuple[str, ...]
+    """What it lets through, in words."""
+    approved_by: tuple[str, ...]
+    approvals: int
+    needed: int
+    may_decide: tuple[str, ...]
+    """As of `Notice`."""
+    until_unix_s: float
+    """When it expires."""
+
+    @property
+    def key(self) -> str:
+        """As of `Notice`."""
+        return self.approval_id
+
+    def lines(self) -> list[str]:
+        """For people."""
+        digits = self.approval_id[:12]
+        return [
+            f"approval {digits} for learner {self.learner}, approved by {', '.join(self.approved_by)}",
+            *(f"  {line}" for line in self.terms),
+            *missing_words(self.approvals, self.needed, self.may_decide),
+            f"  look: rado party approvals; then: rado party approve {digits}, or rado party refuse {digits}",
+        ]
+
+
+def missing_words(approvals: int, needed: int, may_decide: Sequence[str]) -> list[str]:
+    """Who can give the approvals that are missing; nothing where one person decides."""
+    if needed == 1:
+        return []
+    who = ", ".join(may_decide) if may_decide else "any other user who may decide at this party"
+    return [f"  has {approvals} of {needed} approvals; who can approve now: {who}"]
+
+
+def message(party: str, federation: str, notices: Sequence[Notice | ProposalNotice]) -> dict[str, Any]:
     """What the command reads."""
     told, more = notices[:MOST_TOLD], len(notices) - MOST_TOLD
+    proposals = [notice for notice in notices if isinstance(notice, ProposalNotice)]
+    queries = [notice for notice in notices if isinstance(notice, Notice)]
+    waiting = [amount(len(queries), "query")] if queries else []
+    waiting += [f"{amount(len(proposals), 'proposal')} for one more approval"] if proposals else []
     waits = "waits" if len(notices) == 1 else "wait"
-    title = f"{amount(len(notices), 'query')} {waits} for a decision at {party} of {federation}"
+    said = f"{waiting[0]} {waits} for a decision" if queries else waiting[-1].replace(" for", f" {waits} for", 1)
+    more_said = f", and {waiting[-1]}" if queries and proposals else ""
+    title = f"{said}{more_said} at {party} of {federation}"
     rest = [f"and {more} more: rado party pending"] if more > 0 else []
     text = in_lines([title, "", *(line for notice in told for line in notice.lines()), *rest])
     return {
@@ -92,10 +153,43 @@ def message(party: str, federation: str, notices: Sequence[Notice]) -> dict[str,
         "party": party,
         "federation": federation,
         "title": title,
-        "queries": [asdict(notice) for notice in told],
+        "queries": [asdict(notice) for notice in told if isinstance(notice, Notice)],
+        "proposals": [asdict(notice) for notice in told if isinstance(notice, ProposalNotice)],
         "count": len(notices),
         "text": f"{text}\n",
     }
+
+
+TEST = "TEST, nothing waits: "
+
+
+def test_message(party: str, federation: str, why: str) -> dict[str, Any]:
+    """A message about nothing, marked as a test in its title, its text and by the key `test`. why: who asked for it."""
+    made_up = Notice(
+        query_id="0" * 64,
+        learner="nobody",
+        asked="nothing: this is a test",
+        purpose="a test of the notification",
+        training="",
+        reasons=(why,),
+        cost="nothing",
+        answers_due_unix_s=time.time() + 3600,
+    )
+    found = message(party, federation, [made_up])
+    return {**found, "test": True, "title": f"{TEST}{found['title']}", "text": f"{TEST}{found['text']}"}
+
+
+def why_not_executable(settings: NotifySettings) -> str:
+    """Why the command cannot be run as it is; empty if it can. Runs nothing."""
+    program = settings.command[0]
+    path = os.environ.get("PATH", os.defpath)
+    if shutil.which(program, path=path) is not None:
+        return ""
+    if os.sep not in program:
+        return f"there is no program {program} in the directories of PATH"
+    if not (file := Path(program)).exists():
+        return f"{program} does not exist"
+    return f"{program} is a directory" if file.is_dir() else f"this user may not execute {program}"
 
 
 class NotificationError(RadofedError):
@@ -174,7 +268,7 @@ class Notifier:
     ) -> None:
         self._settings, self._party, self._federation, self._log = settings, party, federation, log
         self._on_outcome, self._first_pause_s = on_outcome, first_pause_s
-        self._notices: dict[str, Notice] = {}
+        self._notices: dict[str, Notice | ProposalNotice] = {}
         self._wake, self._stopping = threading.Condition(), False
         self._thread = threading.Thread(target=self._run, name="notify", daemon=True)
 
@@ -188,11 +282,11 @@ class Notifier:
             self._wake.notify_all()
         self._thread.join(_STOPS_WITHIN_S)
 
-    def add(self, notice: Notice) -> None:
-        """Tell people of a query, soon."""
+    def add(self, notice: Notice | ProposalNotice) -> None:
+        """Tell people of a query or a proposal, soon."""
         with self._wake:
-            if len(self._notices) < MOST_KEPT:
-                self._notices[notice.query_id] = notice
+            if len(self._notices) < MOST_KEPT or notice.key in self._notices:
+                self._notices[notice.key] = notice
             self._wake.notify_all()
 
     def _run(self) -> None:
@@ -235,10 +329,12 @@ class Notifier:
             with self._wake:
                 self._notices.clear()
 
-    def _forget(self, told: dict[str, Notice]) -> None:
+    def _forget(self, told: dict[str, Notice | ProposalNotice]) -> None:
         with self._wake:
-            for query_id in told:
-                self._notices.pop(query_id, None)
+            for key, notice in told.items():
+                # What came meanwhile about the same is told next.
+                if self._notices.get(key) is notice:
+                    del self._notices[key]
 
     def _pause(self, pause_s: float) -> bool:
         """Wait. Returns whether the node stops."""

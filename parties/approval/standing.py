@@ -23,6 +23,7 @@ from dpcore.predicates.expressions import Predicate, PredicateError
 from dpcore.predicates.notation import parse, to_text
 from parties.approval.decisions import LONGEST_TEXT, Decision, DecisionError, Delegates, Person, counted, key, why_not
 from parties.history.database import HistoryDatabase
+from parties.history.studies import StudyRead, same_as_stated
 from parties.ledger.approvals import (
     Act,
     ActKind,
@@ -512,6 +513,13 @@ class Standing:
         count = len(counted(person for person in approving if not why_not(person, terms.learner, policy)))
         used = tuple(self._approvals.uses(stored.approval_id)) if with_uses else ()
         return Approval(terms, stored, used, count, policy.approval.approvers)
+
+
+def shown_of(approval: Approval, studies: Sequence[StudyRead], now_unix_s: float) -> dict[str, Any]:
+    """An approval in JSON types, and for one of a study what people are asked about its number (`same_study`)."""
+    terms = approval.terms
+    same = same_as_stated(terms.subject, studies) if terms.covers is Covers.STUDY else []
+    return {**approval.to_dict(now_unix_s), "same_study": same}
 
 
 def use_of(terms: Terms, query: Query) -> Use:

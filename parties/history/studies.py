@@ -11,6 +11,7 @@ from typing import Any
 from dpcore.numbers.rationals import lower_digits, upper_digits
 from parties.history.history import History
 from parties.history.reading import HistoryReader
+from parties.history.spellings import skeleton
 from parties.ledger.budgets import ScopeState, state_of
 from parties.ledger.limits import Event, LedgerLimits, by_study
 from parties.policy import AllowedStudy, Policy
@@ -103,6 +104,8 @@ class StudyRead:
     """Whether it has a budget of its own."""
     scopes: tuple[StudyScope, ...]
     """What is spent in it, and what fits."""
+    spelt_alike: tuple[str, ...] = ()
+    """Other numbers that may be another spelling of this one (parties.history.spellings)."""
 
     def to_dict(self) -> dict[str, Any]:
         """All fields by name, in JSON types."""
@@ -114,16 +117,46 @@ class StudyRead:
             "attempts_without_a_bound": self.unbounded,
             "has_limit": self.has_limit,
             "scopes": [each.to_dict() for each in self.scopes],
+            "spelt_alike": list(self.spelt_alike),
         }
+
+    @property
+    def spent(self) -> str:
+        """How much of it is spent, in a few words: the scope with the most."""
+        most = max(self.scopes, key=lambda each: each.state.spent_epsilon, default=None)
+        if most is None or not self.charged:
+            return "nothing spent"
+        of = f" of {float(most.state.limit.epsilon):g}" if self.has_limit else ""
+        return f"spent epsilon {upper_digits(most.state.spent_epsilon, 4)}{of} ({most.state.scope})"
 
     def lines(self) -> list[str]:
         """For people, one fact a line."""
         lines = [f"study {json_text(self.number)}: {amount(self.charged, 'attempt')} charged; {self.allowed}"]
         lines += ["  it has no limit of its own"] * (not self.has_limit)
         lines += [f"  {each}" for each in self.scopes]
+        lines += [f"  may be another spelling of study {json_text(each)}: {OWN_BUDGET}" for each in self.spelt_alike]
         if self.unbounded:
             lines.append(f"  {amount(self.unbounded, 'attempt')} without a bound, which no epsilon counts")
         return [*lines, *(f"  {line}" for each in self.stated for line in each.lines())]
+
+
+OWN_BUDGET = "each has a budget of its own"
+
+
+def same_study(number: str, found: Sequence[StudyRead]) -> list[str]:
+    """What people are asked before they let a study ask: whether it is one of another spelling. A line for each."""
+    return [
+        f"a study with the number {json_text(each.number)} exists, {each.spent}; is {json_text(number)} the same? "
+        f"The numbers differ in spelling only, and {OWN_BUDGET}."
+        for each in found
+        if number in each.spelt_alike
+    ]
+
+
+def same_as_stated(digest: str, found: Sequence[StudyRead]) -> list[str]:
+    """`same_study` of the study that queries stated with this digest, in hexadecimal; nothing if none is kept."""
+    numbers = {each.number for each in found for said in each.stated if said.study.digest.hex() == digest}
+    return [line for number in sorted(numbers) for line in same_study(number, found)]
 
 
 def stated_in(history: History, since_unix_s: float = 0.0, until_unix_s: float = float("inf")) -> list[Stated]:
@@ -144,6 +177,11 @@ def studies_of(reader: HistoryReader) -> tuple[StudyRead, ...]:
     return studies(reader.policy, stated, events)
 
 
+def same_as(reader: HistoryReader, study: Study | None) -> list[str]:
+    """`same_study` of what a query states; nothing without a study."""
+    return [] if study is None else same_study(study.protocol_number, studies_of(reader))
+
+
 def studies(policy: Policy, stated: Sequence[Stated], events: Sequence[Event]) -> tuple[StudyRead, ...]:
     """Every study of these statements and charges, and of the policy."""
     limits, allowed = policy.limits.of_ledger, {each.protocol_number: each for each in policy.studies}
@@ -151,6 +189,9 @@ def studies(policy: Policy, stated: Sequence[Stated], events: Sequence[Event]) -
     numbers |= {each.study.protocol_number for each in stated}
     of_party = {each.scope.key: each for each in state_of(limits, events, now_unix_s=None).scopes}
     of_studies = by_study(events, numbers)
+    alike: dict[str, list[str]] = {}
+    for number in sorted(numbers - {""}):
+        alike.setdefault(skeleton(number), []).append(number)
     found = []
     for number in sorted(numbers - {""}):
         has_limit = limits.of_study(number) is not None
@@ -165,6 +206,7 @@ def studies(policy: Policy, stated: Sequence[Stated], events: Sequence[Event]) -
                 state.unbounded_charged,
                 has_limit,
                 tuple(StudyScope(each, of_party[each.scope.key], has_limit) for each in state.scopes),
+                tuple(each for each in alike[skeleton(number)] if each != number),
             )
         )
     return tuple(found)

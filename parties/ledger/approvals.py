@@ -135,6 +135,16 @@ class Approvals:
             (count,) = connection.execute("SELECT count(*) FROM approval_acts").fetchone()
         return int(count)
 
+    def proposals(self, now_unix_s: float) -> tuple[int, float | None]:
+        """How many proposals wait for more people, and since when the oldest one does, in Unix seconds."""
+        with self._database.transaction() as connection:
+            count, oldest = connection.execute(
+                "SELECT count(*), min(changed_at_unix_s) FROM approvals WHERE state = ? AND until_unix_s > ? "
+                "AND approval_id IN (SELECT approval_id FROM approval_acts)",
+                (ApprovalState.PROPOSED.value, now_unix_s),
+            ).fetchone()
+        return int(count), oldest
+
     def changes(self) -> tuple[int, int, int]:
         """Numbers of which one changes whenever an approval, or what was used of one, does."""
         with self._database.transaction() as connection:

@@ -50,11 +50,26 @@ def party(
     set_back: Annotated[
         bool, typer.Option("--set-back", help="Try one thing: the party has lost its ledger since the last run.")
     ] = False,
+    approve: Annotated[
+        str,
+        typer.Option(
+            help="The command with which a person at the party approves the training of a query that waits; {query} in "
+            "it is the query's id. Without it no approval is played.",
+            show_default=False,
+        ),
+    ] = "",
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="Play this part alone, to find a fault; repeatable.", show_default=False),
+    ] = None,
 ) -> Result:
     """Play the coordinator, a learner and all other parties against one party, good and bad ones.
 
     The party joins by its request. DIRECTORY/for-the-member has its admission, rows, schema, limits, and whom it
     accepts. Then start it. Exit code 1: something fails; the report names sections of docs/protocol.md.
+
+    What the party does not state or compute is not played. The last lines, and the key not_played, name each such part
+    with the reason.
     """
     from radofed.conformance.kit import prepare
     from radofed.conformance.party import Times, try_party
@@ -65,7 +80,14 @@ def party(
         return _prepared(kit)
     output.note(in_lines(kit.sentences()))
     times = Times(wait_s, patience_s, quiet_s)
-    found = try_party(kit, times, lambda each: output.note(each.sentence), set_back=set_back)
+    found = try_party(
+        kit,
+        times,
+        lambda each: output.note(each.sentence),
+        set_back=set_back,
+        approve=approve,
+        only=only or (),
+    )
     return _reported(found)
 
 
@@ -85,11 +107,23 @@ def learner(
     schema: SchemaFile = None,
     patience_s: PatienceS = 60.0,
     only_prepare: OnlyPrepare = False,
+    asks: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--asks",
+            help="What the program asks where RADO_CONFORMANCE_ASK says so: dp-feat, fixed-support, persons, epoch, "
+            "training, survivors; repeatable. What is not named is not played.",
+            show_default=False,
+        ),
+    ] = None,
+    only_asks: Annotated[
+        bool, typer.Option("--only-asks", help="Play a first total and what --asks names alone, to find a fault.")
+    ] = False,
 ) -> Result:
     """Play the coordinator and the parties against one learner: run its program, once for each good or bad total.
 
     The learner joins by its request. DIRECTORY/for-the-member has its admission, a schema, and whom it accepts.
-    Exit code 1: something fails; the report names sections of docs/protocol.md.
+    Exit code 1: something fails; the report names sections of docs/protocol.md, and what was not played, with reasons.
     """
     from radofed.conformance.kit import prepare
     from radofed.conformance.learner import try_learner
@@ -100,7 +134,10 @@ def learner(
         return _prepared(kit)
     words = _words(command)
     output.note(in_lines(kit.sentences()))
-    return _reported(try_learner(kit, words, patience_s, lambda each: output.note(each.sentence)))
+    found = try_learner(
+        kit, words, patience_s, lambda each: output.note(each.sentence), asks=asks or (), only_asks=only_asks
+    )
+    return _reported(found)
 
 
 def _words(command: str) -> list[str]:

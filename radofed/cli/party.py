@@ -196,6 +196,9 @@ def check(
     _output: Output,
     config: ConfigOption,
     against: Annotated[Path | None, typer.Option(help="Compare the party's schema with this file.")] = None,
+    notify: Annotated[
+        bool, typer.Option("--notify", help="Run the command of [notify] once, with a message that says it is a test.")
+    ] = False,
 ) -> Result:
     """Check everything that this party needs to take part.
 
@@ -204,7 +207,7 @@ def check(
     quiet_grpc()
     from parties.preflight import preflight
 
-    findings = preflight(config, against=against)
+    findings = preflight(config, against=against, notify=notify)
     lines = []
     for finding in findings:
         lines.append(f"{finding.status:8}  {finding.name}: {finding.detail}")

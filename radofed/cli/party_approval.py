@@ -189,6 +189,7 @@ def _decided(output: Output, config: "Path", query: str, name: str, reason: str,
     from parties.approval.decisions import Person
     from parties.config import PartyConfig
     from parties.history.reading import HistoryReader
+    from parties.history.studies import same_as
     from wire.query_summary import purpose_line, signed_lines
     from wire.study import study_lines
 
@@ -198,9 +199,10 @@ def _decided(output: Output, config: "Path", query: str, name: str, reason: str,
     with HistoryReader(loaded) as reader:
         found = reader.find(query)
         costs = costs_of(reader, found.shown, now) if approves else None
+        same = same_as(reader, found.shown.study) if approves else []
     if costs is not None:
         # Before the approval is recorded.
-        for line in (purpose_line(found.shown.purpose), *study_lines(found.shown.study), *costs.lines()):
+        for line in (purpose_line(found.shown.purpose), *study_lines(found.shown.study), *same, *costs.lines()):
             output.note(line)
     query_id = found.shown.query_id.hex()
     decided = decide(loaded, query_id, Person.present(name), approves=approves, reason=reason)
@@ -212,6 +214,7 @@ def _decided(output: Output, config: "Path", query: str, name: str, reason: str,
         "people": [str(each) for each in decided.decisions],
         "purpose": found.shown.purpose or None,
         "study": None if found.shown.study is None else found.shown.study.to_dict(),
+        "same_study": same,
         "costs": None if costs is None else costs.to_dict(),
     }
     # What was approved stays beside the approval, on the terminal and in a log of it.
@@ -231,7 +234,7 @@ def _left(output: Output, files: "DecisionFiles", query: str, name: str, reason:
     found = files.find(query)
     if approves:
         asked = Query.from_bytes(found.envelope.payload)
-        for line in (purpose_line(asked.purpose), *study_lines(asked.study), *found.costs):
+        for line in (purpose_line(asked.purpose), *study_lines(asked.study), *found.same_study, *found.costs):
             output.note(line)
     try:
         since = files.leave(found.query_id, approves=approves, name=name, reason=reason)
@@ -289,6 +292,7 @@ def _data_of(waiting: "Waiting", *, full: bool = True) -> "dict[str, Any]":
         "reasons": list(waiting.reasons),
         "cost": waiting.cost,
         "cost_lines": list(waiting.costs),
+        "same_study": list(waiting.same_study),
         "answers_due_unix_s": waiting.answers_due_unix_s,
         "approvals_needed": waiting.needed,
         **({"signed": [part.to_dict() for part in signed_parts(waiting.envelope.payload)]} if full else {}),
@@ -303,7 +307,8 @@ def _lines_of(waiting: "Waiting") -> list[str]:
     asked = QuerySummary.of(Query.from_bytes(waiting.envelope.payload))
     return [
         f"query {waiting.query_id.hex()}",
-        *asked.lines(),
+*asked.lines(),
+        *waiting.same_study,
         *(waiting.costs or (f"cost of an attempt, as this party's node counts it: {waiting.cost}",)),
         *(f"waits because {reason}" for reason in waiting.reasons),
         f"answers due {local_time(waiting.answers_due_unix_s)}; {waiting.needed} approvals needed",

@@ -142,8 +142,7 @@ def approvals(
 ) -> Result:
     """Show the approvals of several queries, with what each lets through, its uses and who gave it; and delegates."""
     from parties.approval.decision_files import DecisionFiles
-    from parties.approval.giving import approvals as found_approvals
-    from parties.approval.giving import delegations
+    from parties.approval.giving import delegations, shown_approvals
     from parties.config import PartyConfig
 
     loaded, now = PartyConfig.load(config), time.time()
@@ -151,7 +150,7 @@ def approvals(
     if (files := DecisionFiles.for_others(loaded)) is not None:
         data = files.approvals()
     else:
-        data = [each.to_dict(now) for each in found_approvals(loaded)]
+        data = shown_approvals(loaded, now)
         names = [each for each in delegations(loaded) if every or each.holds(now)]
     shown = [each for each in data if every or each["in_force"] or each["state"].endswith("approvals")]
     lines = []
@@ -159,6 +158,7 @@ def approvals(
         people = [_act_words(act) for act in each["people"]]
         used = f"{each['attempts_charged']} attempts charged, {each['attempts_reserved']} reserved"
         lines += [f"approval {each['approval_id']}: {each['state']}", *(f"  {line}" for line in each["words"])]
+        lines += [f"  {line}" for line in each.get("same_study", ())]
         lines += [f"  used by {len(each['queries'])} queries: {used}", *(f"  {line}" for line in people)]
     lines = lines or ["no approval of several queries is in force or proposed"]
     for one in names:
@@ -212,23 +212,14 @@ def delegate(
 
 def notify_test(_output: Output, config: ConfigOption) -> Result:
     """Run the command of [notify] once, with a made-up message, and say how it ended."""
-    from parties.approval.notifying import Notice, message, run_command
+    from parties.approval.notifying import run_command, test_message
     from parties.config import PartyConfig
 
     loaded = PartyConfig.load(config)
     if loaded.notify is None:
         raise ConfigurationError(f"{config}: has no section [notify]")
-    made_up = Notice(
-        query_id="0" * 64,
-        learner="nobody",
-        asked="nothing: this is a test",
-        purpose="a test of the notification",
-        training="",
-        reasons=("somebody ran rado party notify-test",),
-        cost="nothing",
-        answers_due_unix_s=time.time() + 3600,
-    )
+    content = test_message(loaded.name, loaded.federation, "somebody ran rado party notify-test")
     begun = time.monotonic()
-    run_command(loaded.notify, json.dumps(message(loaded.name, loaded.federation, [made_up])).encode())
+    run_command(loaded.notify, json.dumps(content).encode())
     seconds = time.monotonic() - begun
     return Result({"seconds": seconds}, f"{loaded.notify.command[0]} ended well after {seconds:.1f} s")

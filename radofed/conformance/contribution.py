@@ -18,7 +18,9 @@ from dpcore.paillier.masks import PRIME, CohortAttempt, coefficient, cohort_mask
 from dpcore.paillier.packing import from_total
 from dpcore.paillier.public import InvalidCiphertextError
 from dpcore.paillier.secret import SecretKey
+from dpcore.paillier.survivors import self_mask, self_tag_mask
 from dpcore.records.computation import SummedKind
+from dpcore.records.persons import PersonRows, sums_over_persons
 from dpcore.records.records import Records
 from wire.binding import OpeningSecret
 from wire.query import OpenedQuery, Query
@@ -63,8 +65,12 @@ def open_contribution(
     cohort_digest: bytes,
     secret: SecretKey,
     opening: OpeningSecret,
+    self_seed: bytes | None = None,
 ) -> Contribution:
-    """The values of one party's masked ciphertexts, the tag among them, and what is wrong with them."""
+    """The values of one party's masked ciphertexts, the tag among them, and what is wrong with them.
+
+    self_seed: of the mask of its own, if members may vanish.
+    """
     key, encoding, query = opened.public_key, opened.query.encoding, opened.query
     empty = np.zeros(query.length, dtype=np.int64)
     try:
@@ -83,12 +89,18 @@ def open_contribution(
     if slots is None:
         return Contribution(empty, (Problem("6", _SLOTS, "a plaintext has bits beyond the slots, or a slot beyond w"),))
     mask = _mask(acceptance, shared, attempt, slots.shape, encoding)
+    own_tag_mask = 0
+    if self_seed is not None:
+        shape, bits = (slots.shape[0], slots.shape[1]), encoding.value_bits
+        mask = mask + self_mask(self_seed, acceptance.party, attempt, shape=shape, value_bits=bits)
+        own_tag_mask = self_tag_mask(self_seed, acceptance.party, attempt)
     laid_out = _unmasked(slots, mask, encoding)
     if (said := _wrong_slots(laid_out, query, acceptance)) is not None:
         guess = _guessed(slots, mask, encoding, query, acceptance)
         return Contribution(empty, (Problem("6", _MASKS if guess else _SLOTS, guess or said),))
     values = laid_out[:, 1:].reshape(-1)[: query.length].copy()
-    wrong = _wrong_tag(plain[-1], values, opened, acceptance, shared, attempt, opening)
+    tag = (plain[-1] - own_tag_mask) % PRIME if plain[-1] < PRIME else plain[-1]
+    wrong = _wrong_tag(tag, values, opened, acceptance, shared, attempt, opening)
     return Contribution(values, () if wrong is None else (Problem("6", _TAG, wrong),), obfuscators)
 
 
@@ -203,10 +215,20 @@ def _wrong_tag(
     )
 
 
-def expected_sums(query: Query, records: Records) -> NDArray[np.int64]:
-    """The sums over the records, without noise. The kit asks kinds whose values are sums over rows alone."""
-    kind = cast("SummedKind", query.kind)
-    return kind.sums(query.seen(records), query.encoding.fraction_bits, None)
+def expected_sums(query: Query, records: Records, persons: PersonRows | None = None) -> NDArray[np.int64]:
+    """The sums over the records, without noise. The kit asks kinds whose values are sums over rows alone.
+
+    persons: whose each row is, if the query protects persons. Which of a person's rows count one 256th more is the
+    party's own draw, which moves the sums by far less than the noise.
+    """
+    kind, bits = cast("SummedKind", query.kind), query.encoding.fraction_bits
+    if persons is None:
+        return kind.sums(records, bits, None)
+    # Of gradients a person's sum is shortened as a whole.
+    if (of_persons := getattr(kind, "person_sums", None)) is not None:
+        found: NDArray[np.int64] = of_persons(records, bits, persons)
+        return found
+    return sums_over_persons(persons, records, lambda rows, _: kind.sums(rows, bits, None))
 
 
 def of_deviation(noise: NDArray[np.float64]) -> str | None:

@@ -74,8 +74,18 @@ class Findings:
 
     @property
     def conforms(self) -> bool:
-        """Whether something was tried and nothing failed."""
+        """Whether something was tried and nothing failed. It may still not be complete."""
         return any(each.passed for each in self.found) and not self.failed
+
+    @property
+    def not_played(self) -> tuple[Finding, ...]:
+        """What was not tried, with the reason as its detail. A run shows nothing of it."""
+        return tuple(each for each in self.found if each.passed is None)
+
+    @property
+    def complete(self) -> bool:
+        """Whether it conforms in all that the kit can try."""
+        return self.conforms and not self.not_played
 
     def sentences(self) -> list[str]:
         """For people: by section, what failed first, then what else there is to say."""
@@ -84,12 +94,26 @@ class Findings:
             own = [each for each in self.found if each.section.split(".")[0] == number]
             if own:
                 lines += [f"{number}. {title}: {_counted(own)}", *_remarks(own)]
-        verdict = "conforms: nothing failed" if self.conforms else f"does not conform: {_counted(self.found)}"
-        return [*lines, verdict]
+        return [*lines, *self._verdict()]
+
+    def _verdict(self) -> list[str]:
+        if not self.conforms:
+            return [f"does not conform: {_counted(self.found)}"]
+        if self.complete:
+            return ["conforms: all parts were played, and nothing failed"]
+        count = len(self.not_played)
+        parts = "1 thing was NOT played" if count == 1 else f"{count} things were NOT played"
+        listed = [f"  not played [{each.section}] {each.what}: {each.detail}" for each in self.not_played]
+        return [
+            f"conforms in what was played: nothing failed. {parts}, and nothing is shown of what these are about:",
+            *listed,
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """In JSON types."""
-        return {"conforms": self.conforms, **_counts(self.found), "findings": [each.to_dict() for each in self.found]}
+        said = {"conforms": self.conforms, "complete": self.complete, **_counts(self.found)}
+        not_played = [{"section": each.section, "what": each.what, "why": each.detail} for each in self.not_played]
+        return {**said, "not_played": not_played, "findings": [each.to_dict() for each in self.found]}
 
 
 def _counts(found: Sequence[Finding]) -> dict[str, int]:

@@ -16,17 +16,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from numpy.typing import NDArray
 
 from coordinator.config import CoordinatorConfig
 from dpcore.errors import ConfigurationError
-from dpcore.records.encoding import StoredRows
+from dpcore.records.encoding import StoredRows, sources
+from dpcore.records.persons import PersonRows
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from learner.accepted_parties import parties_toml
 from radobase.reading import FileKind, read_bytes, read_text, with_remedy
 from radobase.schema_files import load_schema
-from radobase.tables.tables import open_table, stored_blocks
+from radobase.tables.tables import identified_blocks, open_table
 from radobase.writing import BY_UMASK, create_durably, write_durably
 from radofed.certificates import make_request
 from radofed.conformance import table
@@ -36,9 +39,12 @@ from radofed.joining.requests import JoinRequest, ReceivedRequest, make_join_req
 from radofed.node_config import PolicyChoices, policy_toml
 from radofed.provision import ROSTER_FILE
 from wire.envelopes import Envelope, SigningKey, fingerprint, key_id, load_public_key, spoken
+from wire.query import Query
 from wire.roster import Member, Role, Roster, read_roster
 
 COORDINATOR, LEARNER, STRANGER = "kit-coordinator", "kit-learner", "kit-stranger"
+WATCHED = "kit-watched"
+"""A learner whose queries wait for a person at the party under test."""
 PEERS = tuple(f"kit-p{number:02}" for number in range(1, 24))
 """Enough for a mask graph of 20 neighbours."""
 ASKED = PEERS[:4]
@@ -46,7 +52,9 @@ ASKED = PEERS[:4]
 EPSILON, DELTA = "150", "1e-5"
 """The limit that the party under test gets: over made-up rows, so that its noise is small enough to see its sums."""
 SMALLEST_COHORT, COLLUDERS = 3, 1
-KINDS = ("moments", "statistic", "gradient")
+KINDS = ("moments", "statistic", "gradient", "dp-feat", "fixed-support")
+UNBOUNDED_QUERIES = 8
+"""The queries without a bound for whole records that the party under test may answer: rados."""
 
 _SEED = FileKind(with_remedy("give the directory of a former run"), limit_bytes=64, secret=True, private=True)
 _ROSTER = FileKind(with_remedy("give the directory of a former run"), limit_bytes=4 << 20)
@@ -65,6 +73,30 @@ class Kit:
     """The roster, signed."""
     config: CoordinatorConfig
     seed: bytes
+    persons: PersonRows | None
+    """Whose each row is; None if the table has no column of ids."""
+    epochs: NDArray[np.str_] | None
+    """Of each row, (m,); None if the table has no column of epochs."""
+
+    def rows_of(self, query: Query) -> int:
+        """What an acceptance of this query has to count: rows, or persons, of all or of its epoch."""
+        about = self._about(query.epoch)
+        if query.persons is not None and self.persons is not None:
+            return len(np.unique(self.persons.numbers[about]))
+        return len(about)
+
+    def records_of(self, query: Query) -> tuple[Records, PersonRows | None]:
+        """The rows that a query is about, as its kind sees them, and whose they are if it protects persons."""
+        about = self._about(query.epoch)
+        whose = None
+        if query.persons is not None and self.persons is not None:
+            whose = PersonRows(self.persons.numbers[about])
+        return query.seen(self.records.at(about)), whose
+
+    def _about(self, epoch: str | None) -> NDArray[np.intp]:
+        if epoch is None or self.epochs is None:
+            return np.arange(self.records.rows)
+        return np.flatnonzero(self.epochs == epoch)
 
     @property
     def subject(self) -> Member:
@@ -151,7 +183,8 @@ def _make(directory: Path, received: ReceivedRequest, listen: str) -> None:
     found(operator, federation)
     make_join_request(coordinator, federation=federation, role=Role.COORDINATOR, name=COORDINATOR, address=listen)
     own = ReceivedRequest.load(coordinator / f"{COORDINATOR}.request")
-    roles = {LEARNER: Role.LEARNER, STRANGER: Role.LEARNER, **dict.fromkeys(PEERS, Role.PARTY)}
+    learners = dict.fromkeys((LEARNER, STRANGER, WATCHED), Role.LEARNER)
+    roles = {**learners, **dict.fromkeys(PEERS, Role.PARTY)}
     others = [_request(seed, federation, role, name) for name, role in roles.items()]
     admit(operator, [own, *others, received])
     install(coordinator, Admission.load(operator / ADMISSIONS / f"{COORDINATOR}{ADMISSION_SUFFIX}"))
@@ -182,21 +215,38 @@ def _load(directory: Path, asked: JoinRequest, listen: str, schema: Path | None,
     own = directory / "rows.csv"
     if rows is None:
         write_durably(own, table.rows_csv().encode(), mode=BY_UMASK)
-    records = _records(read, own if rows is None else rows)
-    return Kit(directory, asked, read, records, roster, envelope, config, read_bytes(directory / "kit.seed", _SEED))
+    file = own if rows is None else rows
+    seed = read_bytes(directory / "kit.seed", _SEED)
+    records, persons, epochs = _read(read, file, (table.ID_COLUMN, table.EPOCH_COLUMN))
+    return Kit(directory, asked, read, records, roster, envelope, config, seed, persons, epochs)
 
 
-def _records(schema: Schema, rows: Path) -> Records:
-    import numpy as np  # noqa: PLC0415  (the command's other steps need none)
+def _read(
+    schema: Schema, rows: Path, columns: Sequence[str]
+) -> tuple[Records, PersonRows | None, NDArray[np.str_] | None]:
+    """The table; whose each row is, and its epoch. columns: of ids, of epochs.
 
-    blocks: Sequence[StoredRows] = list(stored_blocks(open_table(rows), schema))
+    None if there is no such column beside the schema's, or a cell of it is empty.
+    """
+    opened = open_table(rows)
+    taken = {source.column for source in sources(schema, label=True)}
+    ids, epochs = (name if name in opened.columns and name not in taken else None for name in columns)
+    blocks = list(identified_blocks(opened, schema, ids, epochs))
+    stored: Sequence[StoredRows] = [each.stored for each in blocks]
     features, labels, usable = (
-        np.concatenate([getattr(each, name) for each in blocks]) for name in ("features", "labels", "usable")
+        np.concatenate([getattr(each, name) for each in stored]) for name in ("features", "labels", "usable")
     )
     weights = None
     if schema.weight is not None:
-        weights = np.concatenate([each.weights for each in blocks if each.weights is not None])
-    return Records(features, labels, usable, coding=schema.label.coding, weights=weights)
+        weights = np.concatenate([each.weights for each in stored if each.weights is not None])
+    records = Records(features, labels, usable, coding=schema.label.coding, weights=weights)
+    owners, months = (np.array([text for each in blocks for text in getattr(each, name)]) for name in ("ids", "epochs"))
+    whose = PersonRows(np.unique(owners, return_inverse=True)[1].astype(np.uint64)) if _complete(owners) else None
+    return records, whose, months if _complete(months) else None
+
+
+def _complete(texts: NDArray[np.str_]) -> bool:
+    return len(texts) > 0 and bool((texts != "").all())
 
 
 def _hand_over(kit: Kit, schema: Path | None, rows: Path | None) -> None:
@@ -206,8 +256,15 @@ def _hand_over(kit: Kit, schema: Path | None, rows: Path | None) -> None:
     name = kit.request.name
     admission = read_bytes(kit.directory / "operator" / ADMISSIONS / f"{name}{ADMISSION_SUFFIX}", _ROSTER)
     peers = {peer: fingerprint(kit.member(peer).signing_key) for peer in kit.peers}
-    choices = PolicyChoices(KINDS, smallest_cohort=SMALLEST_COHORT, epsilon=EPSILON, delta=DELTA)
-    learners = {LEARNER: fingerprint(kit.member(LEARNER).signing_key)}
+    choices = PolicyChoices(
+        KINDS,
+        allow_unprotected=True,
+        smallest_cohort=SMALLEST_COHORT,
+        epsilon=EPSILON,
+        delta=DELTA,
+        unbounded_queries=UNBOUNDED_QUERIES,
+    )
+    learners = {name: fingerprint(kit.member(name).signing_key) for name in (LEARNER, WATCHED)}
     written = {
         f"{name}{ADMISSION_SUFFIX}": admission,
         "schema.toml": kit.schema.to_toml().encode() if schema is None else read_text(schema, _ROSTER).encode(),
@@ -216,7 +273,10 @@ def _hand_over(kit: Kit, schema: Path | None, rows: Path | None) -> None:
     }
     if kit.request.role is Role.PARTY:
         written |= {"rows.csv": read_bytes(kit.directory / "rows.csv" if rows is None else rows, _ROSTER)}
-        written |= {"policy.toml": policy_toml(learners, peers, choices).encode()}
+        waits = (
+            f"\n# A person decides on the queries of this learner.\n[approval]\nlearners = [{json.dumps(WATCHED)}]\n"
+        )
+        written |= {"policy.toml": (policy_toml(learners, peers, choices) + waits).encode()}
     else:
         written |= {"parties.toml": parties_toml({peer: peers[peer] for peer in ASKED}).encode()}
     for file, content in written.items():
@@ -230,14 +290,24 @@ def _members(kit: Kit) -> dict[str, object]:
         member = kit.member(name)
         return {"name": name, "key_id": key_id(member.signing_key).hex(), "digits": member.digits}
 
-    limits = {"epsilon": EPSILON, "delta": DELTA, "smallest_cohort": SMALLEST_COHORT, "assumed_colluders": COLLUDERS}
+    limits = {
+        "epsilon": EPSILON,
+        "delta": DELTA,
+        "smallest_cohort": SMALLEST_COHORT,
+        "assumed_colluders": COLLUDERS,
+        "unbounded_queries": UNBOUNDED_QUERIES,
+    }
+    has = {"id": kit.persons is not None, "epoch": kit.epochs is not None}
+    columns = {"id": table.ID_COLUMN, "epoch": table.EPOCH_COLUMN}
     return {
         "federation": kit.roster.federation,
         "coordinator_address": Admission.load(
             kit.directory / "operator" / ADMISSIONS / f"{kit.request.name}{ADMISSION_SUFFIX}"
         ).coordinator_address,
         "accepted_learner": one(LEARNER),
+        "learner_that_waits_for_a_person": one(WATCHED),
         "other_learner": one(STRANGER),
         "accepted_parties": [one(peer) for peer in (kit.peers if kit.request.role is Role.PARTY else ASKED)],
         "limits": limits,
+        "columns": {what: columns[what] for what, there in has.items() if there},
     }

@@ -2,27 +2,31 @@
 
 The program asks one query, opens its total, prints {"values": [...]} on standard output, the integers of the total in
 order, and ends with exit code 0; for a total that it must not open, and a query that fails, with another.
+
+Where RADO_CONFORMANCE_ASK has a word of ASKS, it asks that; of a training two queries or more, of which it prints the
+last.
 """
 
 import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from dpcore.errors import RadofedError
+from dpcore.errors import ConfigurationError, RadofedError
 from rado.v1 import learner_service_pb2, release_pb2
 from radofed.conformance.findings import Finding, Findings, UnmetError
 from radofed.conformance.kit import ASKED, Kit
 from radofed.conformance.stage import Stage
 from radofed.conformance.total import BadTotal, MadeTotal, Shown, bad_totals
+from radofed.conformance.vanishing_total import VanishingTotal, bad_vanishing_totals
 from wire.envelopes import Envelope, SigningKey
 from wire.errors import Code, WireError
-from wire.query import OWN_FEATURES, Features, OpenedQuery, check_known, open_query, open_retry
+from wire.query import OWN_FEATURES, Features, OpenedQuery, Query, check_known, open_query, open_retry
 from wire.roster import Roster
 from wire.status import Phase
 
@@ -48,6 +52,10 @@ class Case:
     """Of the query, with their sections."""
     place: int = 0
     attempt: int = 1
+    asks: str = ""
+    """The part of ASKS that the program is to ask; empty for a query of its own choice."""
+    asked: list[Query] = field(default_factory=list)
+    """All queries of the run."""
 
     def handlers(self) -> dict[str, Callable[[Any], Any]]:
         """By method."""
@@ -78,6 +86,10 @@ class Case:
                 self.faults.append(("6", f"the seed for {name}: {error.public_sentence}"))
         if self.opened.public_key.n % 4 != 1:
             self.faults.append(("5", "the Paillier modulus is no Blum integer: it is 3 modulo 4"))
+        self.asked.append(query)
+        self.attempt, self.place = 1, 0
+        if self.asks and (missing := ASKS[self.asks].missing(query)):
+            self.faults.append(("5", missing))
         if not self.faults:
             self.make()
         return learner_service_pb2.SubmitQueryResponse(query_id=self.opened.query_id)
@@ -88,7 +100,8 @@ class Case:
         query = self.opened.query
         members = tuple(sorted(query.binding.parties))[: query.max_parties]
         fields = {members[0]: self.fields} if self.fields else {}
-        self.made = MadeTotal(self.kit, self.opened, members, self.attempt, fields).make()
+        kind = VanishingTotal if query.may_vanish else MadeTotal
+        self.made = kind(self.kit, self.opened, members, self.attempt, fields).make()
         self.shown = self.show(self.made)
 
     def watch(self, request: learner_service_pb2.WatchQueryRequest) -> learner_service_pb2.WatchQueryResponse:
@@ -153,7 +166,7 @@ class LearnerTrial:
     def run(self, case: Case, name: str) -> Ran:
         """Run the program once."""
         self.stage.answers = case.handlers()
-        environment = {**os.environ, "RADO_CONFORMANCE_CASE": name}
+        environment = {**os.environ, "RADO_CONFORMANCE_CASE": name, "RADO_CONFORMANCE_ASK": case.asks}
         try:
             done = subprocess.run(
                 self.command, capture_output=True, text=True, timeout=self.patience_s, check=False, env=environment
@@ -176,6 +189,8 @@ class LearnerTrial:
                 raise UnmetError("5", _why("no valid query came", self.stage, ran))
             if case.faults:
                 raise UnmetError(*case.faults[0])
+            if case.asks and (wrong := ASKS[case.asks].wrong(case.asked)):
+                raise UnmetError("5", wrong)
             if ran.code != 0:
                 raise UnmetError(section, f"it ended with {ran.code}: {ran.said}")
             assert case.made is not None, "a good query was answered"
@@ -203,15 +218,75 @@ class LearnerTrial:
             self.findings.add(section, what, passed=True)
 
 
+@dataclass(frozen=True)
+class Part:
+    """What a learner need not ask."""
+
+    section: str
+    what: str
+    missing: Callable[[Query], str]
+    """Why a query is none of it; empty if it is one."""
+    wrong: Callable[[Sequence[Query]], str] = lambda _: ""
+    """What is wrong with all queries of a run; empty if nothing."""
+
+
+def _named(kind: str) -> Callable[[Query], str]:
+    return lambda query: "" if query.kind.name == kind else f"it asks {query.kind.name}, and was to ask {kind}"
+
+
+def _one_training(queries: Sequence[Query]) -> str:
+    if len(queries) < _FEWEST_ROUNDS:
+        return f"it asks {len(queries)} query, and a training was to have {_FEWEST_ROUNDS} or more"
+    told = {None if query.training is None else query.training.digest for query in queries}
+    return "" if len(told) == 1 else "its queries do not carry the same training, byte for byte"
+
+
+_FEWEST_ROUNDS = 2
+ASKS: Mapping[str, Part] = {
+    "dp-feat": Part("5", "rados of dp-feat", _named("dp-feat")),
+    "fixed-support": Part("5", "rados of fixed-support", _named("fixed-support")),
+    "persons": Part("5", "a query that protects persons", lambda query: "" if query.persons else "it has no persons"),
+    "epoch": Part("5", "a query about one epoch", lambda query: "" if query.epoch else "it has no epoch"),
+    "training": Part(
+        "5",
+        "two queries or more of one training",
+        lambda query: "" if query.training else "it names no training",
+        _one_training,
+    ),
+    "survivors": Part(
+        "8.3", "a query of which a member vanishes", lambda query: "" if query.may_vanish else "it has no may_vanish"
+    ),
+}
+"""By the word that the program is given in RADO_CONFORMANCE_ASK."""
+
+
 def try_learner(
-    kit: Kit, command: Sequence[str], patience_s: float, on_each: Callable[[Finding], None] = lambda _: None
+    kit: Kit,
+    command: Sequence[str],
+    patience_s: float,
+    on_each: Callable[[Finding], None] = lambda _: None,
+    *,
+    asks: Collection[str] = (),
+    only_asks: bool = False,
 ) -> Findings:
-    """Run the learner's program against good and bad totals. Raises ConfigurationError if nothing can be served."""
+    """Run the learner's program against good and bad totals.
+
+    asks: parts of ASKS that the program can ask. only_asks: whether nothing else is played but a first total.
+
+    Raises ConfigurationError if nothing can be served, or a part is unknown.
+    """
+    if unknown := sorted(set(asks) - set(ASKS)):
+        raise ConfigurationError(f"the kit knows no query {unknown[0]!r} to be asked; it knows {', '.join(ASKS)}")
     findings = Findings(on_each)
     with Stage(kit) as stage:
         trial = LearnerTrial(kit, stage, command, findings, patience_s)
         stage.features = [_stated(kit, name) for name in ASKED]
         if not trial.opens("8.3", "it asks, and opens a total of all that it asks", Case(kit)):
+            return findings
+        if only_asks:
+            reason = "--only-asks plays nothing else"
+            findings.add("8", "bad totals, lost attempts and rosters", passed=None, detail=reason)
+            _all_asks(trial, asks)
             return findings
         waits = (Phase.ANSWERING, Phase.PREPARING, Phase.UPLOADING, Phase.ADDING, Phase.COMPLETE)
         trial.opens("8.1", "it follows a query through all phases", Case(kit, phases=waits))
@@ -224,12 +299,35 @@ def try_learner(
         failed = Case(kit, phases=(Phase.ANSWERING, Phase.FAILED))
         trial.refuses("8.1", "a query that failed gives no values", failed, "WatchQuery")
         _lost(trial)
+        _all_asks(trial, asks)
         _rosters(trial)
     return findings
 
 
-def _refuses_total(trial: LearnerTrial, bad: BadTotal) -> None:
-    case = Case(trial.kit, bad.show, bad.fields)
+def _all_asks(trial: LearnerTrial, asks: Collection[str]) -> None:
+    for name in ASKS:
+        _asks(trial, name, is_played=name in asks)
+
+
+def _asks(trial: LearnerTrial, name: str, *, is_played: bool) -> None:
+    """What a learner need not ask, and what it must not open of it."""
+    part = ASKS[name]
+    bad_ones = bad_vanishing_totals() if name == "survivors" else []
+    what = f"it asks {part.what}, and opens the total"
+    if is_played:
+        if not trial.opens(part.section, what, Case(trial.kit, asks=name)):
+            return
+        for bad in bad_ones:
+            _refuses_total(trial, bad, name)
+        return
+    reason = f"its program is not said to ask {name}, with --asks"
+    trial.findings.add(part.section, what, passed=None, detail=reason)
+    for bad in bad_ones:
+        trial.findings.add(bad.section, f"it opens no total with {bad.what}", passed=None, detail=reason)
+
+
+def _refuses_total(trial: LearnerTrial, bad: BadTotal, asks: str = "") -> None:
+    case = Case(trial.kit, bad.show, bad.fields, asks=asks)
     after = "FetchTotalChunk" if bad.section == "8.3" else "FetchTotal"
     trial.refuses(bad.section, f"it opens no total with {bad.what}", case, after)
 

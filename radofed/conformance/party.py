@@ -1,17 +1,18 @@
 """The kit's run against one party: everything that is tried, in order."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from dpcore.errors import ConfigurationError
 from dpcore.paillier.public import MINIMUM_BITS
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SystemRandom
 from learner.decryption import LearnerKey
 from radobase.reading import FileKind, read_bytes, with_remedy
 from radobase.writing import write_durably
-from radofed.conformance import party_bad, party_good
+from radofed.conformance import party_bad, party_good, party_optional, party_vanishing
 from radofed.conformance.findings import Finding, Findings
 from radofed.conformance.kit import Kit
 from radofed.conformance.party_good import Trial
@@ -19,23 +20,30 @@ from radofed.conformance.play import Asking
 from radofed.conformance.stage import Stage
 from wire.envelopes import Envelope
 
-CASES: tuple[Callable[[Trial], None], ...] = (
-    party_good.kinds,
-    party_good.repeats,
-    party_good.tries_again,
-    party_good.questions,
-    party_good.optional_features,
-    party_good.witnesses,
-    party_bad.refuses_queries,
-    party_bad.keeps_silent,
-    party_bad.keeps_to_its_policy,
-    party_bad.refuses_attempts,
-    party_bad.refuses_cohorts,
-    party_bad.keeps_its_budget,
-    party_bad.refuses_rosters,
-    party_bad.stops_at_a_conflict,
-)
-"""The last ones use up the budget, leave the party a roster newer than the kit's, and may stop it."""
+CASES: Mapping[str, Callable[[Trial], None]] = {
+    "kinds": party_good.kinds,
+    "repeats": party_good.repeats,
+    "attempts": party_good.tries_again,
+    "questions": party_good.questions,
+    "noise-and-masks": party_good.optional_features,
+    "witnesses": party_good.witnesses,
+    "rados": party_optional.rados,
+    "persons": party_optional.persons,
+    "epochs": party_optional.epochs,
+    "trainings": party_optional.trainings,
+    "survivors": party_vanishing.survivors,
+    "bad-queries": party_bad.refuses_queries,
+    "bad-signatures": party_bad.keeps_silent,
+    "policy": party_bad.keeps_to_its_policy,
+    "bad-attempts": party_bad.refuses_attempts,
+    "bad-cohorts": party_bad.refuses_cohorts,
+    "budget": party_bad.keeps_its_budget,
+    "rosters": party_bad.refuses_rosters,
+    "conflict": party_bad.stops_at_a_conflict,
+}
+"""By part. The last ones use up the budget, leave the party a roster newer than the kit's, and may stop it."""
+FIRST = "kinds"
+"""Played in every run: what follows asks a kind that the party computes."""
 
 
 @dataclass(frozen=True)
@@ -51,17 +59,26 @@ class Times:
 
 
 def try_party(
-    kit: Kit, times: Times, on_each: Callable[[Finding], None] = lambda _: None, *, set_back: bool = False
+    kit: Kit,
+    times: Times,
+    on_each: Callable[[Finding], None] = lambda _: None,
+    *,
+    set_back: bool = False,
+    approve: str = "",
+    only: Collection[str] = (),
 ) -> Findings:
     """Serve until everything is tried. Raises ConfigurationError if the address cannot be listened on.
 
-    set_back: whether the party has lost the ledger of a former run of this kit, and nothing else is tried.
+    set_back: whether the party has lost the ledger of a former run of this kit, and nothing else is tried. approve: see
+    `Trial`. only: parts of CASES to be played; none for all.
     """
+    if unknown := sorted(set(only) - set(CASES)):
+        raise ConfigurationError(f"the kit has no part {unknown[0]!r}; its parts are {', '.join(CASES)}")
     findings = Findings(on_each)
     key = LearnerKey(SecretKey.generate(SystemRandom(), bits=MINIMUM_BITS), int(time.time()))
     newest = kit.directory / _NEWEST
     with Stage(kit) as stage:
-        trial = Trial(kit, stage, Asking(kit, key), findings, times.patience_s, times.quiet_s)
+        trial = Trial(kit, stage, Asking(kit, key), findings, times.patience_s, times.quiet_s, approve=approve)
         if set_back:
             stage.newest = _seen(newest)
             if party_good.starts(trial, times.start_s):
@@ -72,7 +89,10 @@ def try_party(
             return findings
         party_good.waits_for_witnesses(trial)
         stage.withholds_witnesses = False
-        for case in CASES:
+        for name, case in CASES.items():
+            if only and name not in (FIRST, *only):
+                findings.add("7", f"the part {name}", passed=None, detail="it is not among the parts of --only")
+                continue
             case(trial)
             if not trial.kinds:
                 findings.add("6", "it computes a kind of query", passed=False, detail="nothing further can be tried")

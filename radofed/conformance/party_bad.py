@@ -131,7 +131,7 @@ def refuses_cohorts(trial: Trial) -> None:
                 own = play.accepted()
             except RefusedError as error:
                 raise _not_released(error, charged_by) from error
-            trial.check_acceptance(own)
+            trial.check_acceptance(play, own)
             play.ready()
             message = play.cohort(bad.change(play, play.acceptances(own)))
             bad.around(message)

@@ -18,6 +18,7 @@ from radofed.conformance.contribution import expected_sums, of_deviation
 from radofed.conformance.findings import Findings, UnmetError
 from radofed.conformance.kit import LEARNER, SMALLEST_COHORT, Kit
 from radofed.conformance.play import Answer, Asking, Edit, Play, RefusedError, Upload, requests
+from radofed.conformance.rados import wrong_rados
 from radofed.conformance.stage import Stage
 from wire.envelopes import Envelope
 from wire.errors import Code, WireError
@@ -25,9 +26,10 @@ from wire.query import Feature, open_features
 from wire.statements import Acceptance, Challenge, Witness, name_of, open_witness
 from wire.status import PartyState, Phase
 
-CLEAR, SMALL, LARGE = Fraction(8), Fraction(1), Fraction(95)
-"""Costs at the kit's limit of 150. One clear answer of each kind, a dozen small ones and one large one fit, even if
-epsilons are added up. Two large ones do not, even if they are counted as Gaussian noise exactly."""
+CLEAR, MEDIUM, SMALL, LARGE = Fraction(8), Fraction(3, 2), Fraction(1), Fraction(95)
+"""Costs at the kit's limit of 150. One clear answer of each kind (one at half of it), four medium ones, eleven small
+ones and one large one fit, even if epsilons are added up: 53 beside 95. Two large ones do not, even if they are counted
+as Gaussian noise exactly."""
 UNDERSTOOD = (Feature.BASE.value,)
 
 
@@ -53,6 +55,8 @@ class Trial:
     """Of all uploads, in standard deviations."""
     cohorts_with: dict[str, list[Envelope]] = field(default_factory=dict)
     """Acceptances of the kit's parties that the party has verified in a cohort, by party."""
+    approve: str = ""
+    """The command with which a person approves the training of a query, "{query}" in it being the query's id."""
 
     @property
     def quiet_s(self) -> float:
@@ -87,7 +91,7 @@ class Trial:
     def uploaded(self, play: Play) -> Upload:
         """Play the present attempt to its end, all members behaving, and check what was uploaded. Raises UnmetError."""
         own = play.accepted()
-        self.check_acceptance(own)
+        self.check_acceptance(play, own)
         play.ready()
         acceptances = play.acceptances(own)
         upload = play.uploaded(own, acceptances)
@@ -97,12 +101,13 @@ class Trial:
         self.check_upload(play, upload)
         return upload
 
-    def check_acceptance(self, own: Answer) -> None:
+    def check_acceptance(self, play: Play, own: Answer) -> None:
         """Raise UnmetError if an acceptance is not as it should be."""
         said = own.acceptance
         assert said is not None, "it was accepted"
-        if said.rows != self.kit.records.rows:
-            raise UnmetError("4", f"it accepts for {said.rows} rows, and the table has {self.kit.records.rows}")
+        if said.rows != (rows := self.kit.rows_of(play.query)):
+            unit = "rows" if play.query.persons is None else "persons"
+            raise UnmetError("4", f"it accepts for {said.rows} {unit}, and the query is about {rows}")
         if said.mask_key in self.mask_keys:
             raise UnmetError("7.2", "a mask key is used in two attempts")
         self.mask_keys.append(said.mask_key)
@@ -111,6 +116,19 @@ class Trial:
 
     def check_upload(self, play: Play, upload: Upload) -> None:
         """Raise UnmetError if an upload does not hold the sums over the rows. Keeps its noise for `check_noise`."""
+        values = self.opened(upload)
+        if play.query.kind.learned_as == "rados":
+            if (wrong := wrong_rados(play.query, self.kit.records, values)) is not None:
+                raise UnmetError("6", f"{play.query.kind.name}: {wrong}")
+            return
+        difference = (values - expected_sums(play.query, *self.kit.records_of(play.query))).astype(np.float64)
+        noise = difference / deviation(play)
+        self.noise.append(noise)
+        if (wrong := of_deviation(noise)) is not None:
+            raise UnmetError("6", f"{play.query.kind.name}: {wrong}")
+
+    def opened(self, upload: Upload) -> NDArray[np.int64]:
+        """The values that an upload holds. Raises UnmetError if it is not well formed."""
         found = upload.open()
         if found.problems:
             first = found.problems[0]
@@ -118,11 +136,7 @@ class Trial:
         if self.obfuscators.intersection(found.obfuscators):
             raise UnmetError("6", "ciphertexts of two uploads have the same r: their quotient can be read")
         self.obfuscators.update(found.obfuscators)
-        difference = (found.values - expected_sums(play.query, self.kit.records)).astype(np.float64)
-        noise = difference / deviation(play)
-        self.noise.append(noise)
-        if (wrong := of_deviation(noise)) is not None:
-            raise UnmetError("6", f"{play.query.kind.name}: {wrong}")
+        return found.values
 
 
 def deviation(play: Play) -> float:
@@ -183,7 +197,7 @@ def kinds(trial: Trial) -> None:
         play = trial.play(trial.asking.plan(request, understood=UNDERSTOOD))
         try:
             with trial.case("6", what):
-                _with_skips(trial, play)
+                unless_not_computed(trial, play)
                 trial.kinds.append(kind)
         except NotComputedError as error:
             trial.findings.add("6", what, passed=None, detail=f"it is refused with {error.code.value}")
@@ -201,11 +215,12 @@ class NotComputedError(Exception):
         self.code = code
 
 
-def _with_skips(trial: Trial, play: Play) -> None:
+def unless_not_computed(trial: Trial, play: Play, *codes: Code) -> Upload:
+    """`Trial.uploaded`; raises NotComputedError if it is refused as what the party does not compute, or with these."""
     try:
-        trial.uploaded(play)
+        return trial.uploaded(play)
     except RefusedError as error:
-        if error.code is Code.POLICY_DESIGN:
+        if error.code in (Code.POLICY_DESIGN, *codes):
             raise NotComputedError(error.code) from error
         raise
 
@@ -215,7 +230,7 @@ def repeats(trial: Trial) -> None:
     play = trial.play(trial.plan())
     with trial.case("7.2", "shown the same query again after its answer, it sends no other answer"):
         own = play.accepted()
-        trial.check_acceptance(own)
+        trial.check_acceptance(play, own)
         play.show(Phase.ANSWERING, PartyState.SILENT)
         play.seen(trial.quiet_s)
         answers = {

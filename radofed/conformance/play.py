@@ -62,15 +62,16 @@ class Asking:
         *,
         understood: Iterable[str] = (),
         question: bool = False,
+        learner: str = LEARNER,
     ) -> Plan:
-        """A query for the party under test and so many of the kit's."""
+        """A query for the party under test and so many of the kit's. learner: who asks, of those of the kit."""
         asked = [self.kit.subject, *(self.kit.member(peer) for peer in self.kit.peers[:others])]
-        certificate = self.key.certify(LEARNER, self.kit.signing_key(LEARNER), with_subgroup=False)
+        certificate = self.key.certify(learner, self.kit.signing_key(learner), with_subgroup=False)
         return plan_query(
             request,
             roster=self.kit.roster,
             asked=asked,
-            learner=LEARNER,
+            learner=learner,
             certificate=certificate,
             understood=frozenset(understood),
             question=question,
@@ -90,14 +91,7 @@ def requests(kit: Kit, epsilon: Fraction) -> dict[str, Request]:
 
     No record is clipped in the first. In two others most are, to lengths that noise does not hide.
     """
-    terms: dict[str, Any] = {
-        "epsilon": epsilon,
-        "colluders": COLLUDERS,
-        "max_rows": 10_000,
-        "answer_within_s": 600,
-        "prepare_within_s": 600,
-        "upload_within_s": 600,
-    }
+    terms = terms_at(epsilon)
     schema = kit.schema
     found: dict[str, Request] = {"moments": MomentsRequest(schema, norm_bound=longest_norm(schema), **terms)}
     bias = int(schema.bias)
@@ -111,6 +105,18 @@ def requests(kit: Kit, epsilon: Fraction) -> dict[str, Request]:
         theta = tuple((-1) ** place / (4 + place) for place in range(schema.d))
         found["gradient"] = GradientRequest(schema, theta, clip=Fraction(1, 8), **terms)
     return found
+
+
+def terms_at(epsilon: Fraction) -> dict[str, Any]:
+    """What all requests of the kit have, at this cost."""
+    return {
+        "epsilon": epsilon,
+        "colluders": COLLUDERS,
+        "max_rows": 10_000,
+        "answer_within_s": 600,
+        "prepare_within_s": 600,
+        "upload_within_s": 600,
+    }
 
 
 def predicates(schema: Schema) -> tuple[Predicate, ...]:
@@ -148,6 +154,12 @@ class Play:
     retry: Envelope | None = None
     mask_keys: dict[str, X25519PrivateKey] = field(default_factory=dict)
     """Of the peers, for the present attempt."""
+    around: dict[str, Any] = field(default_factory=dict)
+    """Further fields of what the party is shown, if members may vanish."""
+    sharing_digest: bytes = b""
+    """Of the sharing that cohorts name, if members may vanish."""
+    self_seed: bytes | None = None
+    """Of the mask of the party's own, if members may vanish."""
     _shown: int = 0
 
     @property
@@ -194,6 +206,7 @@ class Play:
             cohort=cohort,
             chunks_held=held,
             retry=None if self.retry is None else self.retry.to_proto(),
+            **self.around,
         )
         self._shown = self.stage.show(work)
 
@@ -248,6 +261,15 @@ class Play:
 
         found: Answer | None = self._sent("SubmitAnswer", find, self.patience_s if timeout_s is None else timeout_s)
         return found
+
+    def is_pending(self, timeout_s: float) -> bool:
+        """Whether the party says, in time, that a person has to decide first. Raises UnmetError."""
+
+        def find(request: party_service_pb2.SubmitAnswerRequest) -> bool | None:
+            waits = request.WhichOneof("answer") == "pending"
+            return True if waits and self._opened(Pending, request.pending) else None
+
+        return bool(self._sent("SubmitAnswer", find, timeout_s))
 
     def refused_later(self, timeout_s: float) -> bool:
         """Whether the party refuses what it accepted, in time."""
@@ -313,7 +335,9 @@ class Play:
     def cohort(self, acceptances: Iterable[Envelope]) -> cohort_pb2.Cohort:
         """The message of a cohort, of whatever acceptances."""
         signed = [each.to_proto() for each in acceptances]
-        return cohort_pb2.Cohort(query_id=self.query_id, attempt=self.attempt, acceptances=signed)
+        return cohort_pb2.Cohort(
+            query_id=self.query_id, attempt=self.attempt, acceptances=signed, sharing_digest=self.sharing_digest
+        )
 
     def chunks(self) -> dict[int, set[bytes]]:
         """All chunks that came for this query, whatever the attempt, by index."""
@@ -400,4 +424,5 @@ class Upload:
             self.cohort.digest,
             play.asking.key.secret,
             play.plan.opening,
+            play.self_seed,
         )

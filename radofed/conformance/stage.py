@@ -277,6 +277,12 @@ class _Parties(party_service_pb2_grpc.PartyServiceServicer):
         self._stage.note("SubmitReceipt", request)
         return party_service_pb2.SubmitReceiptResponse()
 
+    async def SubmitUnmasking(
+        self, request: party_service_pb2.SubmitUnmaskingRequest, context: Any
+    ) -> party_service_pb2.SubmitUnmaskingResponse:
+        self._stage.note("SubmitUnmasking", request)
+        return party_service_pb2.SubmitUnmaskingResponse()
+
 
 def _learner_s(method: str) -> Any:
     async def serve(self: "_Learners", request: Any, context: Any) -> Any:

@@ -63,7 +63,11 @@ missing = "zero-vector"
 out_of_bounds = "clip"
 """
 
-HEADER = ("age", "smoker", "pressure", "ward", "seen", "outcome")
+HEADER = ("age", "smoker", "pressure", "ward", "seen", "outcome", "person", "month")
+ID_COLUMN, EPOCH_COLUMN = "person", "month"
+"""Beside the schema's columns: whose a row is, and its epoch."""
+EPOCHS = ("2024-01", "2024-02", "2024-03")
+_MOST_ROWS_OF_A_PERSON = 4
 # Cells that a rule is about; the rest of their row is plain.
 UNUSUAL = (
     {"age": ""},
@@ -123,6 +127,7 @@ def rows_csv() -> str:
     draw = random.Random(40)  # noqa: S311  (made-up rows, alike in every run)
     rows = [_plain(draw) for _ in range(PLAIN_ROWS)]
     rows += [{**_plain(draw), **odd} for odd in UNUSUAL for _ in range(TIMES)]
+    _add_persons(rows)
     text = io.StringIO()
     writer = csv.DictWriter(text, HEADER, lineterminator="\n")
     writer.writeheader()
@@ -139,3 +144,16 @@ def _plain(draw: random.Random) -> dict[str, str]:
         "seen": f"2024-{draw.randint(1, 12):02}-{draw.randint(1, 28):02}",
         "outcome": draw.choice(["yes", "no"]),
     }
+
+
+def _add_persons(rows: list[dict[str, str]]) -> None:
+    """Whose each row is, and its epoch: persons have one to four rows that do not stand together, all in one epoch."""
+    draw = random.Random(41)  # noqa: S311  (likewise)
+    owners: list[int] = []
+    while len(owners) < len(rows):
+        person = owners[-1] + 1 if owners else 1
+        owners += [person] * draw.randint(1, _MOST_ROWS_OF_A_PERSON)
+    owners = owners[: len(rows)]
+    draw.shuffle(owners)
+    for row, owner in zip(rows, owners, strict=True):
+        row.update({ID_COLUMN: f"p{owner:03}", EPOCH_COLUMN: EPOCHS[owner % len(EPOCHS)]})

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import NDArray
 
 from dpcore.paillier.public import multiply
 from dpcore.randomness.sources import SystemRandom
 from parties.answering.contribution import Obfuscators, encrypted_chunks, masked_chunks, tag_coefficient
+from radofed.conformance.dealing import Member
 from radofed.conformance.kit import Kit
 from wire.envelopes import Envelope, MessageType, SigningKey
 from wire.query import OpenedQuery
@@ -40,6 +40,8 @@ class MadeTotal:
     values: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """The sum over all members."""
     acceptances: dict[str, Envelope] = field(default_factory=dict)
+    people: dict[str, Member] = field(default_factory=dict)
+    """The members' keys."""
 
     @property
     def cohort(self) -> Cohort:
@@ -48,15 +50,15 @@ class MadeTotal:
 
     def make(self) -> "MadeTotal":
         """Let every member accept, compute and mask."""
-        keys = {name: X25519PrivateKey.generate() for name in self.members}
-        self.acceptances = {name: self._accepted(name, key) for name, key in keys.items()}
+        self.people = {name: Member(name) for name in self.members}
+        self.acceptances = {name: self._accepted(name) for name in self.members}
         said = tuple(Acceptance.from_bytes(each.payload) for each in self.cohort.acceptances)
         draw = np.random.default_rng()
         self.values = np.zeros(self.opened.query.length, dtype=np.int64)
         pool = Obfuscators(SystemRandom(), 0)
-        for name, key in keys.items():
+        for name, member in self.people.items():
             own = draw.integers(-_LARGEST, _LARGEST, self.opened.query.length, endpoint=True)
-            self.values += own
+            self.values += own if self.counts(name) else 0
             rows = next(each.rows for each in said if each.party == name)
             bare = encrypted_chunks(self.opened, own, rows, pool.source(self.opened.public_key))
             masked = masked_chunks(
@@ -64,24 +66,32 @@ class MadeTotal:
                 own,
                 bare,
                 own_name=name,
-                own_key=key,
+                own_key=member.mask_key,
                 acceptances=said,
                 cohort_digest=self.cohort.digest,
                 alpha=tag_coefficient(self.opened, self.attempt, name, self.kit.signing_key(name)),
+                self_seed=self.seed_of(member),
             )
             self.uploads[name] = list(masked)
         pool.close()
         return self
 
-    def _accepted(self, name: str, key: X25519PrivateKey) -> Envelope:
-        said = Acceptance(
-            self.opened.query_id,
-            self.attempt,
-            name,
-            ROWS,
-            key.public_key().public_bytes_raw(),
-            self.kit.roster.version,
-        )
+    def counts(self, _: str) -> bool:
+        """Whether a member's values are in the total."""
+        return True
+
+    def seed_of(self, _: Member) -> bytes | None:
+        """Of the mask of a member's own; None without one."""
+        return None
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """What the total says of keys, if members may vanish."""
+        return {}
+
+    def _accepted(self, name: str) -> Envelope:
+        mask_key, version = self.people[name].mask_public, self.kit.roster.version
+        said = Acceptance(self.opened.query_id, self.attempt, name, ROWS, mask_key, version)
         return sign(replace(said, **self.acceptance_fields.get(name, {})), self.kit.signing_key(name))
 
     @property
@@ -115,7 +125,8 @@ class Shown:
     @classmethod
     def of(cls, made: MadeTotal) -> "Shown":
         """As it is."""
-        total = Total(made.cohort, tuple(made.receipts), made.opened.chunks, made.opened.ciphertexts)
+        sizes = (made.opened.chunks, made.opened.ciphertexts)
+        total = Total(made.cohort, tuple(made.receipts), *sizes, **made.keys)
         return cls(total, [Chunk.of(index, part) for index, part in enumerate(made.product())])
 
 

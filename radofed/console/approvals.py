@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dpcore.errors import ConfigurationError
 from parties.approval.decisions import DecisionError, Person
-from parties.approval.giving import Do, Order, approvals, delegations, do, proposed
+from parties.approval.giving import Do, Order, approvals, delegations, do, proposed, shown_approvals
 from parties.approval.standing import Covers
 from parties.config import PartyConfig
 from parties.policy import Policy
@@ -76,8 +76,10 @@ def act(config: PartyConfig, visit: Visit) -> Answer:
 
 def _shown(config: PartyConfig, problem: str) -> Answer:
     now, policy = time.time(), Policy.load(config.policy)
+    same = {each["approval_id"]: each["same_study"] for each in shown_approvals(config, now)}
     values = {
         "found": [(each, each.state(now), each.is_in_force(now)) for each in reversed(approvals(config))],
+        "same_study": same,
         "delegates": [each for each in delegations(config) if each.holds(now)],
         "policy_digest": policy.digest,
         "asks_names": policy.approval.names,

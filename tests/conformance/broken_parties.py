@@ -131,6 +131,83 @@ def _with_one_mask_key() -> None:
     SystemRandom.bytes = same
 
 
+def _with_fresh_noise_in_a_table() -> None:
+    from dataclasses import replace as replaced
+
+    from dpcore.rados.sums import PreparedRecords
+    from dpcore.randomness.sources import SystemRandom
+
+    real = PreparedRecords.drawn_sums
+
+    def drawn(self, rados, computation):
+        if self.table is not None:
+            self = replaced(self, table=replaced(self.table, key=SystemRandom().bytes(32)))
+        return real(self, rados, computation)
+
+    PreparedRecords.drawn_sums = drawn
+
+
+def _with_shortened_rados() -> None:
+    from dpcore.queries.rados import RadosQuery
+
+    real = RadosQuery.contribution
+    RadosQuery.contribution = lambda *arguments: real(*arguments) * 2 // 3
+
+
+def _that_counts_each_row_as_a_person() -> None:
+    from dpcore.records.persons import PERSON_WEIGHT, PersonRows
+
+    PersonRows.weights = lambda _, usable: np.where(usable, PERSON_WEIGHT, 0).astype(np.int64)
+
+
+def _that_answers_about_all_rows() -> None:
+    """It states the rows of the epoch, and sums all."""
+    from dpcore.queries.moments import MomentsQuery
+    from parties.answering.decisions import Party
+
+    whole: list = []
+    real_about, real = Party.about, MomentsQuery.contribution
+
+    def about(self, epoch):
+        whole[:] = [self.records] if epoch is not None else []
+        return real_about(self, epoch)
+
+    def contribution(self, records, *more):
+        return real(self, whole[0] if whole else records, *more)
+
+    Party.about, MomentsQuery.contribution = about, contribution
+
+
+def _that_approves_a_learner_once() -> None:
+    """A person's one approval of a training lets everything of its learner through."""
+    from parties.approval.gate import Gate, Pass
+
+    real = Gate.passes
+
+    def passes(self, opened, attempt, charge, policy):
+        given = [each for each in self._standing.all(policy) if each.is_in_force(self._clock())]
+        is_known = any(each.terms.learner == opened.query.learner for each in given)
+        return Pass() if is_known else real(self, opened, attempt, charge, policy)
+
+    Gate.passes, Gate.check = passes, lambda *_: None
+
+
+def _that_unmasks_any_survivors() -> None:
+    from parties.answering.sharings import Sharings
+
+    Sharings.unmasked = lambda self, query_id, attempt, digest, make: make()
+
+
+def _that_deals_its_whole_keys() -> None:
+    """Each share is the secret: a polynomial of degree 0."""
+    from dpcore.paillier import survivors
+
+    real = survivors.deal
+    survivors.deal = lambda secret, *, threshold, members, random: real(
+        secret, threshold=1, members=members, random=random
+    )
+
+
 BREAKS = {function.__name__.removeprefix("_"): function for function in (
     _without_masks,
     _with_masks_of_the_wrong_sign,
@@ -144,4 +221,11 @@ BREAKS = {function.__name__.removeprefix("_"): function for function in (
     _that_charges_nothing,
     _that_charges_what_it_accepts,
     _with_one_mask_key,
+    _with_fresh_noise_in_a_table,
+    _with_shortened_rados,
+    _that_counts_each_row_as_a_person,
+    _that_answers_about_all_rows,
+    _that_approves_a_learner_once,
+    _that_unmasks_any_survivors,
+    _that_deals_its_whole_keys,
 )}  # fmt: skip

@@ -1,6 +1,9 @@
 """Our own party and learner join the kit's federation, as someone else's would: by a request and an admission."""
 
+import json
+import shlex
 import shutil
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,7 +31,21 @@ class Joining:
         rado("provision", "install", admission, "--directory", str(self.home), "--fingerprint", digits)
         for file in given.iterdir():
             shutil.copy(file, self.home / ("data.csv" if file.name == "rows.csv" else file.name))
+        if self.role == "party":
+            self._name_columns(json.loads((given / "members.json").read_text())["columns"])
         return given
+
+    def _name_columns(self, columns: dict[str, str]) -> None:
+        """Say in party.toml which columns have the ids and the epochs of rows."""
+        lines = "".join(f'{what}_column = "{column}"\n' for what, column in columns.items())
+        config = self.home / "party.toml"
+        before, table, after = config.read_text().partition("\n[tls]\n")
+        config.write_text(f"{before}\n{lines}{table}{after}")
+
+    def approve(self) -> tuple[str, ...]:
+        """The options with which the node's user approves the training of a query that waits."""
+        rado = (sys.executable, "-m", "radofed", "party", "approve", "{query}", "--for", "training")
+        return ("--approve", shlex.join((*rado, "--config", str(self.home / "party.toml"))))
 
     @contextmanager
     def node(self, function=run_rado, *arguments: str):

@@ -8,7 +8,7 @@ import pytest
 from radofed.conformance import table
 from radofed.conformance.contribution import of_deviation
 from radofed.conformance.findings import SECTIONS, Findings
-from radofed.conformance.kit import ASKED, LEARNER, PEERS, prepare
+from radofed.conformance.kit import ASKED, LEARNER, PEERS, WATCHED, prepare
 from tests.conformance.joined import Joining
 from tests.federation.processes import rado
 from wire.roster import Role
@@ -26,6 +26,8 @@ def test_what_is_handed_over_is_what_a_party_needs(joining):
     members = json.loads((given / "members.json").read_text())
     assert members["coordinator_address"] == joining.address
     assert members["accepted_learner"]["name"] == LEARNER
+    assert members["learner_that_waits_for_a_person"]["name"] == WATCHED
+    assert members["columns"] == {"id": "person", "epoch": "month"}
     assert [each["name"] for each in members["accepted_parties"]] == list(PEERS)
     assert (given / "schema.json").read_bytes() == table.schema().canonical_bytes()
     kit = prepare(joining.kit, joining.request, role=Role.PARTY, listen=joining.address)
@@ -53,6 +55,8 @@ def test_a_kit_is_for_one_request_and_one_address(joining, tmp_path):
 
 
 def test_what_cannot_be_tested_is_refused_with_a_sentence(joining, tmp_path):
+    part = rado(*joining.words("--only", "riddles"), code=4)["error"]["message"]
+    assert "the kit has no part 'riddles'; its parts are kinds, repeats" in part
     new = str(tmp_path / "new")
     request, listen = str(joining.request), ("--listen", joining.address)
     assert "is a party's request; give a learner's" in refused(joining, "learner", new, request, *listen)
@@ -71,6 +75,8 @@ def test_a_learner_is_given_whom_it_accepts_and_needs_a_program(tmp_path):
     members = json.loads((given / "members.json").read_text())
     assert [each["name"] for each in members["accepted_parties"]] == list(ASKED)
     assert not (given / "rows.csv").exists()
+    known = rado(*joining.words("--command", "true", "--asks", "riddles"), code=4)["error"]["message"]
+    assert "the kit knows no query 'riddles' to be asked; it knows dp-feat" in known
     assert "no --command" in rado(*joining.words(), code=4)["error"]["message"]
     assert "write it as in a shell" in rado(*joining.words("--command", "'open"), code=4)["error"]["message"]
 
@@ -92,9 +98,17 @@ def test_findings_are_sorted_by_section_and_conform_only_if_something_passed():
     findings = Findings()
     assert not findings.conforms
     findings.add("6", "sums are right", passed=True)
-    assert findings.conforms
+    assert findings.complete
+    assert findings.sentences()[-1] == "conforms: all parts were played, and nothing failed"
     findings.add("7.4", "it uploads nothing for a forged cohort", passed=None, detail="not tried")
     assert findings.conforms
+    # What was not played is named, so that nothing is claimed of it.
+    assert not findings.complete
+    verdict, not_played = findings.sentences()[-2:]
+    assert verdict.startswith(
+        "conforms in what was played: nothing failed. 1 thing was NOT played, and nothing is shown"
+    )
+    assert not_played == "  not played [7.4] it uploads nothing for a forged cohort: not tried"
     findings.add("7.5", "it charges", passed=False, detail="it does not")
     findings.add("2", "it signs", passed=True, detail="a remark")
     assert not findings.conforms

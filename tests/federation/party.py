@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -279,6 +279,7 @@ class Ada(Parts):
     schema: Schema = SCHEMA
     policy: Policy | None = None
     decision_files: DecisionFiles | None = None
+    on_waits: Callable[[Any], None] = lambda _: None
 
     def __post_init__(self):
         self.hub = Hub(self.world)
@@ -308,6 +309,7 @@ class Ada(Parts):
             on_charged=self._charged,
             on_lost=self._lost,
             decision_files=self.decision_files,
+            on_waits=self.on_waits,
         )
         self.rosters.offer(self.world.roster_envelope)
 

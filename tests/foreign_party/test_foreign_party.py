@@ -322,6 +322,21 @@ def test_it_joins_by_a_request_of_its_own(tmp_path):
     assert "coordinator localhost:7443" in joining("install", "north", answer, federation, where=tmp_path)
 
 
+NOT_PLAYED = {
+    "dp-feat",
+    "fixed-support",
+    "persons",
+    "epochs",
+    "it refuses a query about an epoch without rows with EPOCH_EMPTY",
+    "a query that names its training is answered as any other",
+    "it refuses a query whose training is of another schema",
+    "it refuses a query after its training's end",
+    "it refuses a query that names the feature training and no training",
+    "a person who approved a training is not asked again within its terms",
+    "survivors",
+}
+
+
 def test_it_passes_the_kit(tmp_path):
     digits = joining("request", "foreign", "trial", "foreign", "0", where=tmp_path)
     assert len(digits.split()) == 6
@@ -357,7 +372,9 @@ def test_it_passes_the_kit(tmp_path):
     data = tried("--quiet-s", "1.5")
     assert data["conforms"], outcomes(data, "failed")
     assert data["passed"] > 80
-    assert data["skipped"] == 0
+    # It states and computes less than ours, and the kit says of what it shows nothing.
+    assert not data["complete"]
+    assert {each["what"].split(":")[0].split(",")[0] for each in data["not_played"]} == NOT_PLAYED
     shutil.rmtree(home / "state-node")
     data = tried("--set-back")
     assert (data["conforms"], data["skipped"]) == (True, 0), outcomes(data, "failed")

@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from coordinator.config import CoordinatorConfig
-from dpcore.accounting.filters import Loss
+from dpcore.accounting.filters import Loss, PrivacyLimit
 from parties.approval.notifying import NotifySettings
 from parties.config import PartyConfig
 from parties.data.row_guard import RowCounts
@@ -172,6 +172,54 @@ def decision_waits(nodes):
 
 
 @contextlib.contextmanager
+def proposal_waits(nodes):
+    """No test waits for an hour: when the first person approved is said."""
+    database, now = nodes.party._ledger.database, time.time()
+
+    def proposed(ago_s: float, acts: int) -> Moment:
+        with database.transaction() as connection:
+            connection.execute("DELETE FROM approvals")
+            connection.execute("DELETE FROM approval_acts")
+            connection.execute(
+                "INSERT INTO approvals VALUES (?, '{}', ?, 'proposed', ?)", (b"a" * 32, int(now) + DAY_S, now - ago_s)
+            )
+            if acts:
+                act = (b"a" * 32, "ada", "", "", "approved", "", now - ago_s)
+                connection.execute("INSERT INTO approval_acts VALUES (?, ?, ?, ?, ?, ?, ?)", act)
+        return Moment(page(nodes.watch))
+
+    # What nobody approved waits for nobody.
+    assert not proposed(4000.0, 0).firing(rules()["RadoProposalWaits"]["expr"])
+    yield proposed(3000.0, 1), proposed(4000.0, 1)
+    with database.transaction() as connection:
+        connection.execute("DELETE FROM approvals")
+        connection.execute("DELETE FROM approval_acts")
+
+
+@contextlib.contextmanager
+def study_nearly_spent(nodes):
+    ledger, now = nodes.party._ledger, time.time()
+    kept = ledger.limits
+    own = PrivacyLimit(Fraction(1), Fraction(1, 10**5))
+    ledger.limits = dataclasses.replace(kept, studies={"EK 1": own, "EK 2": own})
+
+    def spend(number, share):
+        loss = Loss.of_epsilon(share, Fraction(0))
+        charge = Charge(((RECORD, loss),), "lea", study="EK 1")
+        query_id = bytes([number]) * 32
+        ledger.reserve(query_id, 1, charge, lapses_at_unix_s=now + 1000, now_unix_s=now)
+        ledger.charge(query_id, 1, cohort_digest=bytes(32), spool_digest=bytes(32), now_unix_s=now)
+
+    spend(11, Fraction(1, 5))
+    before = page(nodes.watch)
+    assert before("rado_study_spent_ratio", study="EK 1") == pytest.approx(0.2, rel=1e-3)
+    assert before("rado_study_spent_ratio", study="EK 2") == 0
+    spend(12, Fraction(15, 20))
+    yield Moment(before), Moment(page(nodes.watch))
+    ledger.limits = kept
+
+
+@contextlib.contextmanager
 def notification_fails(nodes):
     first = page(nodes.watch)
     nodes.watch.note_notification("failed")
@@ -211,6 +259,8 @@ FIRED = {
     "RadoLedgerNearlySpent": ledger_nearly_spent,
     "RadoAttemptsLost": attempts_lost,
     "RadoDecisionWaits": decision_waits,
+    "RadoProposalWaits": proposal_waits,
+    "RadoStudyNearlySpent": study_nearly_spent,
     "RadoNotificationFails": notification_fails,
     "RadoSpoolNearlyFull": spool_nearly_full,
     "RadoDiskNearlyFull": disk_nearly_full,

@@ -14,12 +14,13 @@ from tests.radobase.test_alerts import FIRED
 METRICS = {metric.name: metric for metric in (*PARTY_METRICS, *COORDINATOR_METRICS)}
 RUNBOOKS = ROOT / "docs/runbooks"
 SECTIONS = ["Meaning", "Impact", "Diagnosis", "Mitigation"]
-# Each has a fixed number of values, which no member chooses: ids, names and texts are none of them.
-LABELS = {"state", "version", "role", "reason", "step", "scope", "phase", "outcome", "limit", "method"}
+# Each has a bounded number of values, which no member chooses: ids, names and texts are none of them. Studies are those
+# that the party's own policy lists.
+LABELS = {"study", "state", "version", "role", "reason", "step", "scope", "phase", "outcome", "limit", "method"}
 UNITS = ("_seconds", "_bytes", "_ratio", "_info")
 # Numbers of things have no unit; `rado_ready` and `rado_not_ready` are 0 or 1.
 WITHOUT_UNIT = {"rado_rows", "rado_ready", "rado_not_ready", "rado_queries", "rado_members", "rado_members_seen"}
-WITHOUT_UNIT |= {"rado_decisions_waiting"}
+WITHOUT_UNIT |= {"rado_decisions_waiting", "rado_proposals_waiting"}
 
 
 def test_every_alert_is_fired_by_a_test_and_every_such_test_has_its_alert():

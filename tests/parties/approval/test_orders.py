@@ -363,3 +363,24 @@ def test_a_reason_that_cannot_be_kept_does_not_count(asking):
     take(asking)
     counted, words = order(asking, FIRST, envelope.payload_hash, TRAINING, "\ud800")
     assert (counted, "does not count" in words) == (False, True)
+
+
+@as_root
+def test_who_decides_in_files_is_asked_whether_a_study_is_one_of_another_spelling(asking):
+    envelope = asked(asking, in_study(asking.world, protocol_number="EK 2026/17"))
+    other = asked(asking, in_study(asking.world, protocol_number="EK2026-17"))
+    take(asking)
+
+    def asked_of() -> dict[str, list[str]]:
+        return {each.query_id.hex(): list(each.same_study) for each in asking.decision_files.waiting()}
+
+    shown = act_as(FIRST, asked_of)
+    (sentence,) = shown[other.payload_hash.hex()]
+    assert sentence.startswith('a study with the number "EK 2026/17" exists, nothing spent; is "EK2026-17" the same?')
+    assert "each has a budget of its own" in sentence
+    # Which of both is the right one is not for the node to say: it asks at each.
+    assert len(shown[envelope.payload_hash.hex()]) == 1
+    counted, _ = order(asking, FIRST, other.payload_hash, Order(Do.APPROVE, Covers.STUDY, epsilon="2"))
+    assert counted
+    (proposal,) = act_as(SECOND, asking.decision_files.approvals)
+    assert proposal["same_study"] == [sentence]

@@ -7,9 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from parties.config import PartyConfig
 from parties.history.database import HistoryDatabase
 from parties.history.history import History, HistoryPage, What
-from parties.history.studies import stated_in
+from parties.history.reading import HistoryReader
+from parties.history.spellings import skeleton
+from parties.history.studies import same_as, same_as_stated, stated_in, studies_of
 from parties.ledger.charges import charge_for
 from parties.report.page import document, registry_entry
 from radofed.cli.entry_point import run
@@ -123,6 +126,40 @@ def test_the_command_and_the_report_say_what_each_study_spent(ada, capsys):
         assert words in text
     assert "1 other query names none" in text.replace("\n", " ").lower()
     assert "Budget for study &#34;EK 2026/17&#34;, in addition" in text
+
+
+def test_numbers_that_differ_in_spelling_only_are_asked_about(ada, capsys):
+    """Each is a study of its own, with a budget of its own: nothing is joined, and people are asked."""
+    answer(ada, statistic(ada.world, **of(STUDY)))
+    spelt = replace(STUDY, protocol_number="e\u0301k-2026 17")
+    answer(ada, statistic(ada.world, **of(spelt)))
+    answer(ada, statistic(ada.world, **of(OTHER)))
+    found = {each["protocol_number"]: each["spelt_alike"] for each in listed(ada, capsys)}
+    assert found == {"EK 2026/17": [spelt.protocol_number], spelt.protocol_number: ["EK 2026/17"], "EK 2026/18": []}
+    with HistoryReader(PartyConfig.load(ada.directory / "party.toml")) as reader:
+        (asked,) = same_as(reader, spelt)
+        assert same_as(reader, OTHER) == same_as(reader, None) == []
+        assert same_as_stated(spelt.digest.hex(), studies_of(reader)) == [asked]
+    assert asked.startswith('a study with the number "EK 2026/17" exists, spent epsilon 0.')
+    assert 'is "\u00e9k-2026 17" the same?' in asked or "the same?" in asked
+    assert run(["party", "studies", "--config", str(ada.directory / "party.toml")]) == 0
+    assert 'may be another spelling of study "EK 2026/17"' in capsys.readouterr().out
+
+
+SPELLINGS = (
+    "EK 2026/17",
+    "ek2026-17",
+    "EK\u20132026\u00a0/\u00a017",
+    "\u0415\u041a 2026/17",
+    "EK 2O26/l7",
+    "\uff25\uff2b 2026/17",
+)
+
+
+def test_spellings_of_one_number_look_alike_and_other_numbers_do_not():
+    assert {skeleton(each) for each in SPELLINGS} == {skeleton("EK 2026/17")}
+    others = ("EK 2026/18", "EK 2025/17", "EX 2026/17", "EK 2026/171", "--", "///")
+    assert len({skeleton(each) for each in (*others, SPELLINGS[0])}) == len(others) + 1
 
 
 def test_what_it_costs_is_said_for_the_study_too(ada):

@@ -77,3 +77,21 @@ def test_a_second_person_finds_the_proposal(desk, browser):
         assert page.get_by_role("button").count() == 2
         press(page, "Refuse")
         assert "Refused" in page.inner_text("main")
+
+
+def test_a_number_that_another_study_has_in_another_spelling_is_asked_about(desk, browser):
+    for number in ("EK 2026/17", "ek 2026-17"):
+        query_id = asked(desk, in_study(desk.world, protocol_number=number))
+    asks = 'A study with the number "EK 2026/17" exists, nothing spent; is "ek 2026-17" the same?'
+    with desk.serving() as access, visiting(browser, access) as page:
+        open_page(page, access, f"queries/{query_id}")
+        assert asks in page.inner_text("main")
+        check_page(page)
+        page.get_by_label("All queries of the study").check()
+        page.fill("#epsilon", "2")
+        press(page, "Approve")
+        assert asks in page.inner_text("main")
+        check_page(page)
+        open_page(page, access, "studies")
+        assert "May be another spelling of study" in page.inner_text("main")
+        check_page(page)
