@@ -297,6 +297,7 @@ def test_an_open_cluster_and_one_without_processors_are_refused(tmp_path, authen
         nodes.end()
 
 
+@pytest.mark.more
 def test_small_totals_never_touch_the_cluster(world, caplog):
     caplog.set_level(logging.INFO)
 

@@ -48,6 +48,7 @@ def test_the_same_statistic_twice_is_found_before_it_is_sent(setting):
         assert asked(setting) == 4
 
 
+@pytest.mark.more
 def test_another_confidence_reads_the_same_answer(setting):
     with setting.session() as session:
         Federation(SessionSource(session), SCHEMA).statistic(["y == 1"], epsilon=EPSILON)
@@ -89,6 +90,7 @@ def test_a_query_that_ended_without_an_answer_is_no_earlier_answer(setting, ende
             assert asked(setting) == 2
 
 
+@pytest.mark.more
 def test_other_parties_are_another_question(setting):
     with setting.session() as session:
         session.run(session.plan(REQUEST))

@@ -46,6 +46,7 @@ def trained(kind: str, days: np.ndarray) -> list[str]:
     return [str(each.message) for each in found]
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(("kind", "constant"), [("number", 5), ("count", 0)])
 def test_a_constant_label_is_said_to_be_one_that_may_not_vary(kind, constant):
     assert any("the noise hides whether 'days' varies" in each for each in trained(kind, np.full(3000, constant)))
@@ -53,6 +54,7 @@ def test_a_constant_label_is_said_to_be_one_that_may_not_vary(kind, constant):
     assert not any("varies" in each for each in trained(kind, varying))
 
 
+@pytest.mark.more
 def test_a_weight_that_is_far_from_0_shows_that_the_label_varies():
     """Its variance, beside so high a bound, is within the noise of the first moments; the gradients tell it."""
     random = np.random.default_rng(8)

@@ -78,6 +78,7 @@ def test_it_learns_the_bend_from_encrypted_answers_within_the_budget(fitted, tab
     assert model.statement.scope == "record"
 
 
+@pytest.mark.more
 def test_it_is_saved_and_gives_the_same_scores(fitted, table, tmp_path):
     model, estimator, _ = fitted
     model.save(tmp_path / "model.json")
@@ -116,6 +117,7 @@ def test_a_changed_map_is_refused(fitted, tmp_path):
         Model.load(tmp_path / "model.json")
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("design", ["moments", "gaussian"])
 def test_estimators_of_releases_learn_over_a_map(learner_key, table, design):
     """Rados of mapped records, and their moments. Without a map mean-variance errs on half of the rows."""

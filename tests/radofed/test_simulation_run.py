@@ -51,7 +51,7 @@ def test_a_simulation_repeats_and_another_seed_is_another(table):
     assert by_name["mean-variance"]["test_error_mean"] < by_name["majority"]["test_error_mean"] - 0.1
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize(
     "options",
     [
@@ -129,6 +129,7 @@ def test_the_rados_are_those_of_the_training_rows(table):
     assert result.federation.party_rows == (30, 30)
 
 
+@pytest.mark.more
 def test_logistic_is_scikit_learn_s_on_the_same_rows_and_folds(table):
     result = simulate(table, schema=SCHEMA)
     with gzip.open(table, "rt") as file:
@@ -154,7 +155,7 @@ def test_auc_counts_ties_as_half():
     assert np.isnan(auc(margins, np.ones(300, dtype=np.int8)))
 
 
-@pytest.mark.variants(2)
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("partition", ["iid", "size-skew", "label-skew", "by-column:site"])
 def test_partitions_change_the_parties_but_not_the_distribution(table, partition):
     result, releases = recorded(table, partition=partition, rados=200)
@@ -166,6 +167,7 @@ def test_partitions_change_the_parties_but_not_the_distribution(table, partition
     assert result.federation.partition == partition
 
 
+@pytest.mark.more
 def test_a_marginal_budget_sets_how_many_rados(table):
     result = simulate(table, design="dp-feat", sensitive=["member"], epsilon="2.5", parties=2)
     assert result.privacy.scope == "marginal"
@@ -175,6 +177,7 @@ def test_a_marginal_budget_sets_how_many_rados(table):
         simulate(table, design="dp-feat", sensitive=["member"], epsilon="2.5", parties=2, rados=70)
 
 
+@pytest.mark.more
 def test_an_exact_split_says_whom_it_trusts(table):
     options = {"design": "dp-feat", "sensitive": "member", "rados": 20, "epsilon_per_rado": "3", "delta": "0.01"}
     exact, local = (simulate(table, split=split, **options) for split in ("exact", "local"))
@@ -183,6 +186,7 @@ def test_an_exact_split_says_whom_it_trusts(table):
     assert exact.privacy.epsilon < local.privacy.epsilon
 
 
+@pytest.mark.more
 def test_an_exact_split_of_counts_does_not_cover_the_coordinator(table):
     options = {"design": "dp-feat", "sensitive": "member", "rados": 20, "epsilon_per_rado": "3", "delta": "0.01"}
     counts = simulate(table, split="exact", **options)
@@ -243,6 +247,7 @@ def test_a_row_without_values_stays_in_training_and_is_never_tested(tmp_path):
     assert [release.rows for release in releases] == [ROWS - count for count in tested]
 
 
+@pytest.mark.more
 def test_inference_is_not_private_and_says_so(table):
     inferred, given = simulate(table, rados=5), simulate(table, rados=5, schema=SCHEMA)
     assert any("not private" in note for note in inferred.notes)

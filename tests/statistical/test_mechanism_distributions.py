@@ -37,7 +37,7 @@ def polya_masses(scale: float, shares: int, count: int) -> np.ndarray:
     return (-math.expm1(-1 / scale)) ** (1 / shares) * ratios
 
 
-@pytest.mark.variants(2)
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     ("scale", "shares"), [(Fraction(1), 1), (Fraction(7, 3), 2), (Fraction(30), 5), (Fraction(9), 200)]
 )
@@ -133,7 +133,7 @@ def test_randomized_response_has_its_distribution():
         assert np.abs(found - 100_000 * (np.arange(6) == true)).max() < 4.5 * mechanism.variance(found)[true] ** 0.5
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize("rule", ["exponential", "permute-and-flip"])
 @pytest.mark.parametrize("drawn", [8000, pytest.param(30_000, marks=pytest.mark.slow)])
 def test_choices_have_their_distribution(rule, drawn):

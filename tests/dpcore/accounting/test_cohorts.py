@@ -35,6 +35,7 @@ def cohorts(draw, most: int = 60) -> Cohorts:
     return Cohorts(smallest, draw(st.integers(1, smallest)), largest)
 
 
+@pytest.mark.more
 @given(cohorts(), st.integers(SMALLEST_SHARE_SIGMA, LARGEST_SIGMA))
 def test_the_honest_parties_noise_is_never_less_than_what_is_charged_and_hardly_more(admitted, sigma):
     charged = admitted.honest * sigma**2
@@ -162,6 +163,7 @@ def test_laplace_noise_of_the_honest_parties_is_whole_in_every_cohort(admitted):
     assert costs == {0.5}
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("noise", [GaussianShares(300, FOUR), LaplaceShares(Fraction(200), 2, FOUR)])
 def test_what_parties_draw_has_the_stated_deviation_in_every_cohort_and_less_without_top_ups(noise):
     count = 40_000

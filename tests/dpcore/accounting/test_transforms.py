@@ -39,6 +39,7 @@ def test_a_transform_is_within_its_bound(length, kind):
     assert off <= transform_error(length) * np.abs(values).sum()
 
 
+@pytest.mark.more
 def test_a_bound_is_not_vacuous():
     """The stated error is some hundred round-offs, within which no transform of single precision stays."""
     values = np.random.default_rng(1).dirichlet(np.full(1024, 0.3))

@@ -94,6 +94,7 @@ def test_the_stated_penalty_is_infinite_if_the_bound_is_vacuous():
     assert tiny.statistical == pytest.approx(-math.log(1 - q / 100) / M, rel=1e-9)
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("beta", [0.0, 0.3, 0.49])
 def test_equation_8_is_above_the_penalty_where_m_is_large_enough(beta):
     theta, edges = data(5)
@@ -143,6 +144,7 @@ def test_equation_13_on_rados_drawn_from_all_signatures():
         boosting_bound(np.zeros(0), M, 0.0)
 
 
+@pytest.mark.more
 def test_penalties_of_a_table_of_thousands_of_rows():
     generator = np.random.default_rng(7)
     edges = np.column_stack([np.where(generator.random(4177) < 0.3, 1.0, -1.0), generator.uniform(-1, 1, (4177, 2))])
@@ -179,6 +181,7 @@ def test_theorem_3_refuses_shapes():
 # Theorem 7.
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(2)])
 def test_the_count_of_draws_has_its_distribution(epsilon):
     rows, n, eta, runs = 60, 40, 0.1, 4000

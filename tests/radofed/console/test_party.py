@@ -220,6 +220,7 @@ def test_the_enter_key_in_a_field_decides_nothing(desk, page, access, waiting):
     assert page.locator("form button:visible").count() == 2
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
 def test_a_decision_takes_three_clicks(desk, browser, scripts):
     query_id = desk.asked()
@@ -434,6 +435,7 @@ def test_the_start_page_says_how_many_queries_came_during_a_pause(own_desk):
         assert "2 queries came meanwhile" in caller.ask("status/now?paused=yes")[2]
 
 
+@pytest.mark.more
 def test_the_start_page_says_when_another_person_paused(own_desk):
     with own_desk.called() as (caller, _):
         assert "Load it again" not in caller.ask("status/now?paused=no")[2]
