@@ -63,7 +63,6 @@ def test_the_public_names_are_there():
         _ = radofed.nothing_like_it
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     ("package", "forbidden"),
     [

@@ -168,7 +168,6 @@ def test_a_damaged_spool_is_named_and_a_total_that_is_not_wanted_stops(world, se
     assert "cluster failed, adding on this machine" not in events(caplog)
 
 
-@pytest.mark.variants(1)
 @needs_ray
 @pytest.mark.parametrize("wrong", [cut_off, zeros])
 @pytest.mark.parametrize("kind", [JobHere, pytest.param(ClusterJob, marks=pytest.mark.slow)])

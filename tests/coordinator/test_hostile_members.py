@@ -109,7 +109,6 @@ def test_ids_of_a_wrong_length_are_refused(world, clients, query_id):
     refused(code, ann.ready, world.keys["ann"].sign(MessageType.READY, said))
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("attempt", [0, 2, LAST_U32])
 def test_attempts_that_do_not_run_are_refused(world, clients, asked, attempt):
     query_id, key = asked.query_id, world.keys["ann"]
@@ -191,7 +190,6 @@ def test_a_useless_modulus_is_refused(world, clients, modulus):
     assert not clients["ann"].work().work
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     "modulus",
     [

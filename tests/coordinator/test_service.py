@@ -392,7 +392,6 @@ def test_the_roster_is_served_to_all(world, clients):
         assert abs(response.server_time_unix_ms / 1000 - time.time()) < 30
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("limit", ["RESPONSE_BYTES", "MOST_WORK"])
 def test_work_beyond_one_message_comes_in_parts(world, clients, monkeypatch, limit):
     ids = {clients["lea"].submit(world.query()) for _ in range(4)}

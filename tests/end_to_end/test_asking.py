@@ -296,7 +296,6 @@ INQUIRIES = {
 }
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("name", INQUIRIES)
 def test_inquiries_are_planned_then_asked_once_and_printed_again(federation, rows, capsys, tmp_path, name):
     """One release each, with its statement, shown again at no cost."""

@@ -138,7 +138,6 @@ def home(tmp_path_factory):
         node.kill()
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("name", PARTIES)
 def test_a_party_edits_its_policy_and_no_other_file(home, name):
     files = home.installed[name]

@@ -111,7 +111,6 @@ def test_moments_are_chosen_and_both_errors_are_said():
     assert f"about {others:.2g} on their covariance" in why
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("features", [2, 30, 1000])
 def test_moments_have_the_smaller_error_whatever_the_rows_and_epsilon(features):
     for rows in ((3, 3, 3), ROWS, (10**6, 10**6)):

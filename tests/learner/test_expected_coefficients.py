@@ -27,7 +27,6 @@ def test_more_rows_and_a_larger_epsilon_measure_more():
     assert shares[0] < 0.5 < shares[-1]
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("schema", [ILL, WAGE])
 def test_what_is_named_to_help_is_enough_for_half(schema):
     few = expected(schema, rows=200)

@@ -46,7 +46,6 @@ def trained(kind: str, days: np.ndarray) -> list[str]:
     return [str(each.message) for each in found]
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize(("kind", "constant"), [("number", 5), ("count", 0)])
 def test_a_constant_label_is_said_to_be_one_that_may_not_vary(kind, constant):
     assert any("the noise hides whether 'days' varies" in each for each in trained(kind, np.full(3000, constant)))

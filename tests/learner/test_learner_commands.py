@@ -126,6 +126,7 @@ def test_a_query_interrupted_before_it_was_saved_leaves_nothing_to_follow(learne
     assert learner.asked == []
 
 
+@pytest.mark.more
 def test_without_waiting_the_next_command_is_shown(setting, learner):
     code, out, _ = learner.query("--no-wait")
     assert code == 0
@@ -167,7 +168,6 @@ def test_text_of_the_coordinator_cannot_control_the_terminal(setting, learner):
     assert "\x1b" not in learner("list")[1]
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("command", ["query", "statistic", "train"])
 def test_a_quorum_wait_is_signed_into_the_query(setting, learner, command):
     wait = ("--quorum-wait", "30", "--timeout-s", "0.2")
@@ -185,7 +185,6 @@ def test_a_quorum_wait_is_signed_into_the_query(setting, learner, command):
     assert Query.from_bytes(asked.payload).quorum_wait_s == 30
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("command", ["query", "statistic", "train", "histogram", "quantiles", "evaluate", "select"])
 def test_a_purpose_is_signed_into_the_query(setting, learner, command):
     trained = learner.directory / "trained.json"

@@ -46,7 +46,6 @@ def planned(capsys, files, *more, code=0):
     return json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     "design", [MOMENTS, ("--design", "gaussian", "--rados", "5", "--epsilon", "9")], ids=["moments", "gaussian"]
 )

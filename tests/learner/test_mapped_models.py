@@ -117,7 +117,6 @@ def test_a_changed_map_is_refused(fitted, tmp_path):
         Model.load(tmp_path / "model.json")
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("design", ["moments", "gaussian"])
 def test_estimators_of_releases_learn_over_a_map(learner_key, table, design):
     """Rados of mapped records, and their moments. Without a map mean-variance errs on half of the rows."""

@@ -152,7 +152,6 @@ def test_a_query_has_the_base_whatever_parties_state(setting, session, stated):
     assert session.plan(replace(REQUEST, quorum_wait_s=30, purpose="Study 17")).query.features == (Feature.BASE,)
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("features", [OLD, ()])
 def test_too_few_parties_of_this_version_are_refused_by_name(setting, session, features):
     setting.stub.features = [setting.world.features(name, features) for name in ("ada", "bo")]

@@ -109,7 +109,6 @@ def total_of(world, opened, keys, seeds=(0, 1, 2)):
     return total, products, values
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("own_base", [(), (1,), (0, 1, 2)], ids=["none", "one", "all"])
 def test_a_total_opens_whoever_of_its_members_draws_from_the_subgroup(short_world, small_chunks, own_base, monkeypatch):
     """Members of own_base have obfuscators of their own, as a party that does not know the generator."""
@@ -162,7 +161,6 @@ def test_a_total_under_another_generator_is_refused(short_world, small_chunks):
         )  # fmt: skip
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("lacking", ["none", "ada", "coordinator"])
 def test_the_generator_is_sent_if_every_node_knows_what_it_is(setting, lacking):
     setting.world.key = LearnerKey(short_opening_key(), int(time.time()) - 100)

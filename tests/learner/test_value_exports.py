@@ -93,7 +93,6 @@ def test_the_exported_program_says_what_predict_says(feature_map, tmp_path):
             assert prediction == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("feature_map", [None, MAP])
 @pytest.mark.filterwarnings("ignore:In column")
 def test_the_pipeline_says_what_predict_says(feature_map, tmp_path):

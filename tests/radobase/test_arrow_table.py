@@ -75,7 +75,6 @@ KINDS = {
 }
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_simulation_of_a_frame_gives_the_figures_of_its_file(file, frame, kind):
     options = {"label": "y", "positive": "in", "design": "moments", "epsilon": 5, "folds": 2, "parties": 3}

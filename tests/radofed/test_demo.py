@@ -475,7 +475,6 @@ class TestTables:
         expected = 0.4 * OWN_SHARE / (0.4 * OWN_SHARE + 0.6 * (1 - OWN_SHARE) / 3)
         assert share == pytest.approx(expected, abs=0.03)
 
-    @pytest.mark.variants(1)
     @pytest.mark.parametrize("parties", [2, 3, 10, 30, 50])
     def test_every_party_has_rows_enough(self, tmp_path, parties):
         """The first party has at most about four times the rows of the last, whatever their number."""

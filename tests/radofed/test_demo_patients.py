@@ -18,6 +18,7 @@ def rows_of(*files):
     return [row for file in files for row in csv.DictReader(file.open())]
 
 
+@pytest.mark.more
 def test_four_hospitals_of_unequal_size(made):
     assert tuple(made.parties) == ("north", "south", "east", "west")
     sizes = [len(read_xy([file], made.schema)[1]) for file in made.parties.values()]

@@ -40,7 +40,6 @@ def plan(capsys, *options):
     return printed["data"]
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("target", ["newton", "moments"])
 def test_a_plan_says_so_and_what_would_do(tmp_path, capsys, target):
     reals = tuple(RealFeature(name=name, lower=0.0, upper=10.0) for name in "abcd")

@@ -88,7 +88,6 @@ def test_a_plan_says_what_adaptive_questions_keep(capsys, patients_toml):
     assert any("each of which earlier answers may have chosen" in sentence for sentence in sentences)
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("estimator", [name for name in BY_QUERIES if name not in EVENT_TIMES])
 def test_a_plan_is_what_the_estimator_then_asks_and_costs(patients_file, estimator):
     # The key's size is that of a simulation.
@@ -164,7 +163,6 @@ def test_a_plan_says_what_sizes_make_an_estimator_leave_out(capsys, monkeypatch,
     assert f"Note: {straight}." in capsys.readouterr().out
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("delta", [Fraction(0), Fraction(1, 10**6)])
 def test_a_statistic_s_plan_has_its_tolerance(capsys, patients_file, patients_toml, delta):
     texts = ['(x["age"] >= 65) & (y == 1)', '~x["smoker"]']

@@ -42,7 +42,6 @@ def below(epsilon: str) -> str:
     return str(float(smaller * power))
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("name", WANTED)
 def test_the_epsilon_is_the_smallest_that_is_enough(capsys, name):
     arguments, worth = WANTED[name]
@@ -131,7 +130,6 @@ def test_no_smaller_epsilon_is_enough_although_more_is_asked_at_larger_ones(step
     assert too_little == max((each for each in EPSILONS if each < needed), default=0)
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -323,7 +323,6 @@ def test_bad_input_is_one_sentence_and_4(capsys, arguments):
     assert len(found["error"]["message"]) > 10
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("split", ["local", "exact"])
 @pytest.mark.parametrize("options", [{}, {"epsilon": Fraction(1)}, {"epsilon_per_rado": Fraction(1, 10)}])
 def test_large_plans_are_feasible(options, split):
@@ -339,7 +338,7 @@ def test_cohorts_of_any_size_have_honest_parties():
     assert honest == [1, 2, 2, 2, 3, 4]
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("arguments", "panels"),
     [

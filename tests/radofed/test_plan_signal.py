@@ -93,7 +93,6 @@ def test_the_alarm_is_at_cover_s_capacity():
     assert not Signal(0.3, 10, 20).is_lost
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("design", ["moments", "gaussian"])
 def test_bounds_of_the_sampling_error_are_upper_bounds(design):
     """So that no alarm is raised for noise that rows would drown."""
@@ -126,7 +125,6 @@ def test_a_noised_table_s_noise_is_of_each_row_and_a_rado_s_of_its_draw(capsys):
         assert found["worth_of"] == "rados"
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("name", LOST)
 def test_noise_that_exceeds_the_signal_raises_an_alarm_whose_advice_works(capsys, name):
     arguments = [*LOST[name]]

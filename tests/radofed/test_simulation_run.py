@@ -155,7 +155,6 @@ def test_auc_counts_ties_as_half():
     assert np.isnan(auc(margins, np.ones(300, dtype=np.int8)))
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("partition", ["iid", "size-skew", "label-skew", "by-column:site"])
 def test_partitions_change_the_parties_but_not_the_distribution(table, partition):
     result, releases = recorded(table, partition=partition, rados=200)
@@ -382,6 +381,7 @@ def test_the_command_refuses_with_an_exit_code(table, capsys, options, code):
     assert json.loads(capsys.readouterr().out)["status"] == "error"
 
 
+@pytest.mark.more
 def test_the_text_is_for_people(table, capsys):
     assert run(["simulate", "--data", str(table), *COMMAND]) == 0
     captured = capsys.readouterr()
@@ -398,6 +398,7 @@ def test_rows_for_a_directory_that_is_not_there_are_refused_before_any_work(tabl
     assert "fold 1" not in captured.err
 
 
+@pytest.mark.more
 def test_rados_of_one_side_are_said_to_be(tmp_path):
     path = tmp_path / "apart.csv"
     path.write_text("x,y\n" + "".join(f"{2 * (i % 2) - 1},{i % 2}\n" for i in range(60)))
@@ -417,6 +418,7 @@ def test_rados_of_one_side_are_said_to_be(tmp_path):
     assert not any(note.startswith("mean-variance, in") for note in found.notes)
 
 
+@pytest.mark.more
 def test_what_stands_for_missing_cells_is_one_sentence(tmp_path):
     path = tmp_path / "gaps.csv"
     path.write_text(

@@ -25,7 +25,6 @@ def loaded(*arguments):
     return set(names)
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("arguments", [("--help",), ("plan", "--help"), ("learner", "query", "--help")])
 def test_help_loads_nothing_that_computes(arguments):
     assert not loaded(*arguments) & (SLOW | {"numpy", "scipy", "gmpy2", "cryptography"})

@@ -11,7 +11,7 @@ import pytest
 
 from tests.simulation.run import CASES, Report, bench, kept_case, simulate
 
-OPERATIONS = 200
+OPERATIONS = 400
 MORE_OPERATIONS = 20_000
 MANY_OPERATIONS = 1_000_000
 PAIRS_AT_LEAST = 20

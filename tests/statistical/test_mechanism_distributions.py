@@ -37,7 +37,6 @@ def polya_masses(scale: float, shares: int, count: int) -> np.ndarray:
     return (-math.expm1(-1 / scale)) ** (1 / shares) * ratios
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     ("scale", "shares"), [(Fraction(1), 1), (Fraction(7, 3), 2), (Fraction(30), 5), (Fraction(9), 200)]
 )
@@ -50,7 +49,6 @@ def test_polya_samples_have_their_distribution(scale, shares):
     assert chi_square(sample, 0, polya_masses(float(scale), shares + 1 + shares // 8, count)) < REJECT
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     ("scale", "shares"), [(Fraction(1, 2), 3), (Fraction(5, 2), 4), (Fraction(20), 3), (Fraction(12), 40)]
 )

@@ -163,7 +163,6 @@ def test_laplace_noise_of_the_honest_parties_is_whole_in_every_cohort(admitted):
     assert costs == {0.5}
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("noise", [GaussianShares(300, FOUR), LaplaceShares(Fraction(200), 2, FOUR)])
 def test_what_parties_draw_has_the_stated_deviation_in_every_cohort_and_less_without_top_ups(noise):
     count = 40_000

@@ -101,7 +101,6 @@ def test_the_largest_epsilon_is_admitted_and_no_larger_one():
             delta_bracket(distribution, 2, epsilon)
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("tilt", [1.0, 60.0])
 def test_the_rounding_of_a_tilt_is_within_the_slack(tilt):
     h, n = 1e-3, 3

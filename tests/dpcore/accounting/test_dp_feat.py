@@ -50,7 +50,6 @@ def exact_delta(p: list[Fraction], q: list[Fraction], n: int, epsilon: float) ->
     return delta
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     ("parties", "n"), [([(8, 0)], 3), ([(9, 3)], 3), ([(6, 2), (7, 2)], 3), ([(5, 0), (4, 1)], 2), ([(40, 15)], 1)]
 )
@@ -115,7 +114,6 @@ def test_mass_of_a_range():
     assert binomial_mass(10, 6) == 0
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("epsilon", [1.0, 4.0, 8.0])
 @pytest.mark.parametrize(("rows", "n"), [(60, 2), (24, 3)])
 def test_brackets_hold_tiny_deltas_in_both_directions(rows, n, epsilon):

@@ -138,7 +138,6 @@ MENU = {
 }
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize(("epsilon", "delta"), [("1", "1e-2"), ("1", "5e-2"), ("1.2", "2e-1"), ("2", "1e-2")])
 def test_no_run_that_chooses_by_the_likelihood_ratio_exceeds_its_limit(epsilon, delta):
     """The best of all strategies: after each answer, the release that makes delta largest among those admitted."""

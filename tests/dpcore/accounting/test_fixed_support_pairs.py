@@ -63,7 +63,6 @@ def test_two_rows_hide_one_another_and_a_fifth_of_the_noise_is_more_than_they_ne
     assert epsilon_on_a_line(NEW[0], 2 / gaussian_mu(16, DELTA)) > 15
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("other", OTHERS)
 def test_no_other_edge_that_was_tried_hides_the_record_less(other):
     assert epsilon_by_draws(OLD, NEW, NEW) == pytest.approx(0.609, abs=0.02)

@@ -105,7 +105,6 @@ def moments_vector(multiplier: int, *, bias: bool) -> Vector:
     return vector
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize(("bound", "bias", "d"), [(Fraction(9, 8), False, 3), (Fraction(3, 2), True, 3)])
 def test_no_pair_of_edges_is_further_apart(bound, bias, d):
     clip = Clip(bound, bias)
@@ -133,7 +132,6 @@ CASES = [
 ]
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize(("bound", "bias", "d", "multiplier"), CASES)
 def test_no_pair_of_records_moves_moments_further(bound, bias, d, multiplier):
     clip = Clip(bound, bias)

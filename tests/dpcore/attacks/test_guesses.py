@@ -22,7 +22,6 @@ def played(attack, release, over, runs=RUNS):
     return outcome
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("design", [PlainDesign(), FixedSupportDesign(Fraction(1, 2), CLIP, 0)])
 def test_without_noise_a_cell_and_a_row_are_read(design):
     over = table(12, 5)
@@ -32,7 +31,6 @@ def test_without_noise_a_cell_and_a_row_are_read(design):
         assert outcome.bound is None
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("as_model", [False, True])
 def test_moments_with_noise_and_models_of_them_stay_within_epsilon(as_model):
     over = table(40, 5, extreme=True)

@@ -516,7 +516,6 @@ def test_columns_that_have_no_shape():
     assert sum(part for _, part in without.asked) == 1
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("columns", [2, 5])
 def test_pairs_without_effect_have_bands_that_are_as_wide_as_the_noise(columns):
     """A single pair's variance, or that of all, is found to be 0: that is no proof that it is."""

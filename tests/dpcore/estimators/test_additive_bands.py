@@ -49,7 +49,6 @@ def population(kind: str) -> Population:
     return Population(schema, x, labels, usable, np.minimum(times, 8.0), _pooled(schema, x, labels, times))
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("kind", LABELS)
 def test_bands_hold_the_shape_without_noise_and_tell_the_bend(kind):
     found = population(kind)

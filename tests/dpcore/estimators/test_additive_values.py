@@ -171,6 +171,7 @@ def test_a_rate_over_an_exposure_is_corrected_by_a_wide_gradient():
     assert np.exp(clipped.decision_function(x)) @ years == pytest.approx(found.sum(), rel=0.03)
 
 
+@pytest.mark.more
 def test_a_time_has_the_proportional_hazards_of_the_mapped_rows():
     oracle, x, codes = times()
     learned = PrivateAdditive(clip=12.0, rounds=14).fit_queries(oracle)

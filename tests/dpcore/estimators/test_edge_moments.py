@@ -116,6 +116,7 @@ def test_all_rados_give_the_exact_moments():
     assert np.allclose(moments.product_sum, rows.T @ rows, rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.more
 def test_a_rounded_coordinate_gets_the_square_of_a_feature_that_fills_its_range():
     random = np.random.default_rng(4)
     m = 4000

@@ -57,7 +57,6 @@ def runs(estimator: str, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     return np.array(errors), np.array(widths), np.array(stated)
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("estimator", ["newton", "linear"])
 def test_a_column_is_as_exact_as_it_is_beside_columns_that_determine_one_another(estimator):
     errors, widths, stated = runs(estimator, 4000)

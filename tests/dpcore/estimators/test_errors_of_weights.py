@@ -52,7 +52,6 @@ def test_a_rare_level_is_not_measurable_and_the_intervals_of_others_hold():
     assert np.mean(np.array(holds)[np.array(stated)]) >= 0.95
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("estimator", [PrivateNewton(), PrivateAdditive(pairs=False)])
 def test_the_noise_of_a_rare_level_moves_no_other(estimator):
     population = table()

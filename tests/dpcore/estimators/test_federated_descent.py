@@ -48,7 +48,6 @@ def test_without_noise_it_reaches_the_least_hinge_loss(table):
     assert HINGE.total(fitted.theta_, edges) < least + 0.01 * len(x)
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_noise_costs_little_with_many_rows_and_more_if_it_is_larger(learner, table):
     x, labels, _ = table

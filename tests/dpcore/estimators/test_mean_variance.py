@@ -183,7 +183,6 @@ def test_a_noised_column_that_matters_is_used():
     assert np.mean(aware) < np.mean(dropped) - 0.05
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     "distribution", [RadoDistribution(rado_noise=np.full(6, 2000.0)), RadoDistribution(edge_noise=np.full(6, 10.0))]
 )

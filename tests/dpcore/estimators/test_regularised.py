@@ -120,7 +120,6 @@ def test_sorted_norms_reach_the_minimum_by_groups(rados, name, strength):
     assert boosted.objective[-1] - lowest <= 1e-6
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_gap_is_at_least_the_distance_to_the_minimum_and_is_said(rados, kind):
     sample = RadoSample(rados, rows=120, bias=False)
@@ -140,7 +139,6 @@ def test_the_gap_is_at_least_the_distance_to_the_minimum_and_is_said(rados, kind
     assert ("no minimum" in apart.warning_) == (kind is not RadoBoostL2)
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("strength", [0.05, pytest.param(None, marks=pytest.mark.more)])
 def test_recentred_rados_are_boosted_as_if_their_mean_had_been_moved(rados, kind, strength):
@@ -160,7 +158,6 @@ def test_recentred_rados_are_boosted_as_if_their_mean_had_been_moved(rados, kind
             assert ours.objective_[-1] - ours.gap_ <= least + 1e-9
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("name", REGULARISERS)
 def test_it_stops_when_no_single_coordinate_improves(rados, name):
     regulariser, strength = REGULARISERS[name], 0.6
@@ -268,7 +265,6 @@ def test_the_strength_is_chosen_from_the_rados_and_helps():
     assert np.mean(excess) < -0.02
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("strength", [None, 0.0, 1.0])
 def test_degenerate_rados_leave_theta_finite(kind, strength):

@@ -28,7 +28,6 @@ def matched(found):
     return np.linalg.norm(found[:, np.newaxis] - CENTRES, axis=2).min(axis=0)
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize(("epsilon", "delta", "most"), [(None, 0, 0.05), (1, 0, 0.1), (1, Fraction(1, 10**6), 0.1)])
 def test_centres_of_clouds_are_found_within_a_budget(epsilon, delta, most):
     x, labels, cluster = clouds(20_000, 1)

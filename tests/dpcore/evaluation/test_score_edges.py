@@ -94,7 +94,7 @@ def test_noise_that_hides_all_rows_leaves_even_steps():
     assert any("The noise of the first release hides where the scores are" in said for said in found.sentences())
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize("delta", [Fraction(0), Fraction(1, 10**6)])
 def test_two_releases_of_disjoint_cells_within_the_part(delta):
     x, labels, theta = rare_rows(2000, 2.0, 0.3)
@@ -186,7 +186,6 @@ def test_arguments_out_of_range_are_refused_before_anything_is_asked(wrong):
     assert oracle.releases == []
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize(("bins", "part"), [(None, "0"), (6, "0"), (20, "0"), (None, "1/8"), (4, "1/8"), (7, "1/2")])
 def test_planned_batches_are_what_is_asked(bins, part):
     edges_part = Fraction(part)

@@ -45,7 +45,6 @@ def least(scores, labels, **options) -> LeastCost:
     return counted(scores, labels, **options).least_cost(FIVE)
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("edges_part", [Fraction(0), Fraction(1, 8)], ids=["even", "found"])
 def test_without_noise_they_are_those_of_scikit_learn(edges_part):
     x, labels = rare()

@@ -80,7 +80,6 @@ def test_a_circle_has_an_even_number_of_neighbours(neighbours):
         circle(9, neighbours)
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("neighbours", [2, 4])
 def test_connectivity_is_that_of_a_search_over_all_subsets(neighbours):
     """Of every subset of a circle of eight."""

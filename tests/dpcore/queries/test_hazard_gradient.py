@@ -67,7 +67,6 @@ def allowed(vector, outcomes, clip):
     return low
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("clip", [Fraction(1, 5), Fraction(8)])
 def test_a_contribution_is_the_sum_of_clipped_gradients(clip):
     held = party(BLOCK_ROWS + 9, 4)

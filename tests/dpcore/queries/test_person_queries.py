@@ -156,7 +156,6 @@ def largest_share(kind, coding: Coding, draws: int = 25) -> float:
     return max(float((each.astype(object) ** 2).sum()) / float(protection.squared) for each in found)
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("name", KINDS)
 def test_a_person_who_is_replaced_moves_a_sum_by_no_more_than_is_counted(name):
     share = largest_share(*KINDS[name])

@@ -56,7 +56,6 @@ def test_equals_the_naive_sum(rows, d, rados, largest, seed, step_rows, least_ro
         assert (total - 3 + largest).tolist() == naive(edges, chosen)
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("largest", [1 << 16, 1 << 21, 1 << 40])
 @pytest.mark.parametrize("tables", ["registers", "of 16", "of 256"])
 def test_many_rows_and_rados_equal_an_integer_product(largest, tables, monkeypatch):

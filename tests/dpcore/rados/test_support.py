@@ -30,7 +30,6 @@ def subset_p_value(drawn: np.ndarray, rows: int, size: int) -> float:
     return float(stats.chisquare(np.bincount(drawn, minlength=256)[members]).pvalue)
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize(("rows", "size"), [(6, 1), (6, 3), (6, 5), (8, 2), (2, 1)])
 def test_every_subset_is_equally_likely(rows, size):
     found = drawn(rows, size, 30_000)[:, 0]
@@ -58,7 +57,6 @@ def test_every_subset_is_equally_likely_with_any_coin(coin, monkeypatch):
     assert abs(np.corrcoef(found[sizes == 2] & 1, found[sizes == 3] & 1)[0, 1]) < 4.5 / np.sqrt(12_000)
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("coin", [Coin(0, 0), Coin(1, 1), Coin(1, 0)])
 def test_blocks_get_as_many_as_drawing_without_replacement_gives(coin, monkeypatch):
     """Blocks of 8 rows, 8 rows and 4: their counts are multivariate hypergeometric, and uniform given them."""

@@ -151,7 +151,6 @@ STEEP = FeatureMap(
 )
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("feature_map", [MAP, STEEP], ids=["usual", "jumps"])
 def test_two_records_differ_by_no_more_than_the_clip_allows(feature_map):
     """Whatever the map: the bound is that of the clip, and some pair comes close to it."""

@@ -94,7 +94,6 @@ def test_the_stated_penalty_is_infinite_if_the_bound_is_vacuous():
     assert tiny.statistical == pytest.approx(-math.log(1 - q / 100) / M, rel=1e-9)
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("beta", [0.0, 0.3, 0.49])
 def test_equation_8_is_above_the_penalty_where_m_is_large_enough(beta):
     theta, edges = data(5)
@@ -181,7 +180,6 @@ def test_theorem_3_refuses_shapes():
 # Theorem 7.
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(2)])
 def test_the_count_of_draws_has_its_distribution(epsilon):
     rows, n, eta, runs = 60, 40, 0.1, 4000

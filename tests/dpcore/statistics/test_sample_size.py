@@ -106,7 +106,6 @@ def test_an_amplification_scales_each_width():
     assert HalfWidths(0.1, 0.2, 0.3).tolerance == pytest.approx(0.6)
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("shares", [GaussianShares(5000), LaplaceShares(Fraction(5000), 3)])
 def test_noise_by_shares_is_in_units_of_one_record(shares):
     noise = SharedNoise(shares, 4, 10)

@@ -74,7 +74,6 @@ def test_a_report_has_coefficients_of_each_class_and_what_was_measured(own, tmp_
     json.dumps(report.to_dict(), allow_nan=False)
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("names", [NAMES, MANY])
 def test_a_report_has_shapes_of_each_class(names, tmp_path):
     report = reported(class_model(names=names, estimator="additive"), tmp_path)
@@ -94,7 +93,6 @@ def test_coefficients_of_many_classes_are_in_several_tables(tmp_path):
     assert all(name in page.words for name in MANY)
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("names", [NAMES, MANY])
 def test_a_picture_has_the_largest_shapes_of_each_class(names):
     made = class_model(names=names)

@@ -329,6 +329,7 @@ def test_the_dictionary_is_in_json_types(ada, world):
     assert ada.ledger.spent(RECORD).epsilon > 0
 
 
+@pytest.mark.more
 def test_a_change_of_the_limits_is_known_by_the_decisions_that_followed_them(ada, world, tmp_path):
     answer(ada, statistic(world))
     assert (report_of(ada).limits_changed, len(report_of(ada).policies.policies)) == (False, 1)

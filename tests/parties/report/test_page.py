@@ -259,6 +259,7 @@ def test_small_probabilities_in_words(probability, said):
     assert seldom(probability) == said
 
 
+@pytest.mark.more
 def test_it_says_that_epsilon_is_a_bound_and_that_no_purpose_was_stated(full):
     words = document(report_of(full)).saved()
     assert "proved upper bounds and not estimates" in words

@@ -220,7 +220,6 @@ def test_the_enter_key_in_a_field_decides_nothing(desk, page, access, waiting):
     assert page.locator("form button:visible").count() == 2
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
 def test_a_decision_takes_three_clicks(desk, browser, scripts):
     query_id = desk.asked()
@@ -424,6 +423,7 @@ def test_a_party_whose_node_does_not_run_is_paused_and_resumed(own_desk, browser
         assert "Paused" not in page.inner_text("main")
 
 
+@pytest.mark.more
 def test_the_start_page_says_how_many_queries_came_during_a_pause(own_desk):
     config = PartyConfig.load(own_desk.config)
     with closing(open_history(config)) as database:

@@ -21,7 +21,6 @@ def setting(tmp_path, learner_key):
     made.stub.stop()
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     ("form", "page"),
     [(FORM, "asking"), ({**FORM, "what": "newton", "party_rows": ""}, "training")],
