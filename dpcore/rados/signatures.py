@@ -246,11 +246,15 @@ def _check_coded(records: Records, coordinates: Sequence[int], sum_over_rows: Su
         if others.any():
             raise not_coded(coordinates[int(np.flatnonzero(others)[0])])
         return
-    for first in range(0, records.rows if coordinates else 0, BLOCK_ROWS):
+    if not coordinates:
+        return
+    lowest, highest = min(coordinates), max(coordinates)
+    places = [coordinate - lowest for coordinate in coordinates]
+    for first in range(0, records.rows, BLOCK_ROWS):
         here = records.between(first, first + BLOCK_ROWS)
-        fit = np.abs(here.features) == ONE
+        fit = np.abs(here.features[:, lowest : highest + 1]) == ONE
         fit |= ~here.usable[:, np.newaxis]
-        if max(coordinates) >= records.d or not fit[:, coordinates].all():
+        if highest >= records.d or not fit[:, places].all():
             for coordinate in coordinates:
                 sensitive_positive(here, coordinate)
 

@@ -2,16 +2,7 @@
 
     records -> rounded signs (dp-feat) -> edges -> clipped -> with noise (fixed support) -> sums over signatures
 
-**One-bit rounding** replaces a real-valued sensitive coordinate by a random sign with the value as its mean, so the
-edge's coordinate is coded -1/+1 as DP-FEAT needs.
-
-The sign is drawn by a keyed function, under a key of the party's secret, schema and feature, of the record's content,
-so repeated queries do not average the rounding away. E[b^2] = 1, not x^2: estimators correct the diagonal
-(RadoDistribution).
-
-The keyed function is the last block of AES-256 in CBC mode. On records of one length it differs from a random function
-by at most 2 q^2 l^2 / 2^128 for q records of l blocks, plus the advantage against AES-256 (Bellare, Kilian and Rogaway,
-JCSS 61(3), 2000, Theorem 3.1): 2^-66 for 10^8 records of 63 coordinates.
+Rounding is in dpcore.rados.rounding.
 
 **A noised table** holds every edge with its noise, drawn once for an epoch and reused, so any number of rados over it
 is free post-processing. The noise is derived from a key that depends on everything that the edges depend on. With a key
@@ -20,16 +11,15 @@ that depends on less, the difference of two releases would cancel the noise.
 
 import hashlib
 import hmac
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError, ShapeError
-from dpcore.numbers.fixed_point import ONE, check_room, largest
+from dpcore.numbers.fixed_point import check_room, largest
 from dpcore.rados.designs.base import RadoDesign
 from dpcore.rados.signatures import (
     CodedRows,
@@ -40,9 +30,9 @@ from dpcore.rados.signatures import (
     check_drawable,
     signatures_of,
 )
-from dpcore.randomness.noise import discrete_gaussian
+from dpcore.randomness.noise import add_discrete_gaussian
 from dpcore.randomness.sources import KeyedRandom
-from dpcore.records.computation import RUN_BLOCKS, Computation, PartySecret, SumOverRows, on_threads, sum_on_threads
+from dpcore.records.computation import Computation, PartySecret, SumOverRows, sum_on_threads
 from dpcore.records.records import BLOCK_ROWS, Records, edges, not_coded, sensitive_positive
 
 # Rado sums: exact integer sums of the selected rows.
@@ -149,87 +139,11 @@ def _check(edges: NDArray[np.int64], selection: NDArray[np.uint8]) -> None:
         raise ShapeError("selection has bits beyond the last row: set them to zero")
 
 
-# The numbers change with the sampler: another sampler under the same key would be another table of the same name.
-_ROUNDING = b"rado.v1/one-bit-rounding/2\0"
+# The number changes with the sampler: another sampler under the same key would be another table of the same name.
 _TABLE = b"rado.v1/noised-table/2\0"
-
-# Coordinates in a block of AES.
-_BLOCK_WIDTH = 4
 
 # Most tries per rado for which summing all candidates is cheaper than drawing them twice, the first time to count.
 _MOST_DRAWS_SUMMED = 2.0
-
-
-def rounded(records: Records, coordinates: Sequence[int], secret: PartySecret) -> Records:
-    """The records with these coordinates replaced by their signs; rows that are not usable stay zero.
-
-    The place distinguishes records of the same content. Exact: 31 bits of the code are compared with the value.
-    """
-    features = records.features.copy()
-    for coordinate in coordinates:
-        key = secret.key(_ROUNDING, coordinate.to_bytes(8, "big"))
-        # From 0 to 2 ONE, which is 2^31: an int32 does not hold it.
-        limits = records.features[:, coordinate].view(np.uint32) + np.uint32(ONE)
-        signs = np.where(_codes(records, key) < limits, np.int32(ONE), np.int32(-ONE))
-        features[:, coordinate] = signs * records.usable
-    return Records(features, records.labels, records.usable)
-
-
-def _codes(records: Records, key: bytes) -> NDArray[np.uint32]:
-    """A uniform integer in [0, 2^31) for each record: uint32 (m,)."""
-    codes = np.empty((records.rows, _BLOCK_WIDTH), dtype="<u4")
-    run_rows = BLOCK_ROWS * RUN_BLOCKS
-
-    def digest(start: int) -> None:
-        cipher = _cipher(key)
-        for first in range(start, min(start + run_rows, records.rows), BLOCK_ROWS):
-            codes[first : first + BLOCK_ROWS] = _digests(records.between(first, first + BLOCK_ROWS), cipher)
-
-    list(on_threads(digest, range(0, records.rows, run_rows)))
-    contents = codes.view("<u8")
-    contents[:, 0] ^= _occurrences(contents)
-    return (_encrypted(_cipher(key), codes)[:, 0] >> 1).astype(np.uint32, copy=False)
-
-
-def _digests(records: Records, cipher: CipherContext) -> NDArray[np.uint32]:
-    """Each record's content in CBC mode, all but the block with its number: uint32 (m, 4)."""
-    state = np.zeros((records.rows, _BLOCK_WIDTH), dtype="<u4")
-    for first in range(0, records.d + 1, _BLOCK_WIDTH):
-        width = min(_BLOCK_WIDTH, records.d - first)
-        block: NDArray[np.uint32] = np.zeros_like(state)
-        block[:, :width] = records.features[:, first : first + width].view(np.uint32)
-        if width < _BLOCK_WIDTH:
-            block[:, width] = records.labels.astype(np.int32).view(np.uint32)
-        state = _encrypted(cipher, state ^ block)
-    return state
-
-
-def _cipher(key: bytes) -> CipherContext:
-    """The steps of CBC mode, many rows at once."""
-    return Cipher(algorithms.AES256(key), modes.ECB()).encryptor()  # noqa: S305
-
-
-def _encrypted(cipher: CipherContext, blocks: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Each row, of 16 bytes, encrypted."""
-    return np.frombuffer(cipher.update(blocks.data.cast("B")), dtype="<u4").reshape(blocks.shape)
-
-
-def _occurrences(contents: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """For each row, how many earlier rows equal it: uint64 (m,). contents: (m, 2)."""
-    earlier = np.zeros(len(contents), dtype=np.uint64)
-    ordered = np.sort(contents[:, 0])
-    repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-    if not len(repeated):
-        return earlier
-    found = np.minimum(np.searchsorted(repeated, contents[:, 0]), len(repeated) - 1)
-    rows = np.flatnonzero(repeated[found] == contents[:, 0])
-    # The sort is stable, so rows that are equal stand in their order.
-    rows = rows[np.lexsort((contents[rows, 1], contents[rows, 0]))]
-    first = np.ones(len(rows), dtype=np.bool_)
-    first[1:] = (contents[rows[1:]] != contents[rows[:-1]]).any(axis=1)
-    places = np.arange(len(rows))
-    earlier[rows] = places - np.maximum.accumulate(np.where(first, places, 0))
-    return earlier
 
 
 @dataclass(frozen=True)
@@ -254,10 +168,19 @@ class NoisedTable:
         """32 bytes that identify the epoch and reveal nothing about the key."""
         return hashlib.sha256(_TABLE + b"epoch\0" + self.key).digest()
 
-    def noise(self, first_row: int, shape: tuple[int, int]) -> NDArray[np.int64]:
-        """The noise of the rows from `first_row` on: int64 (rows, d). Blocks begin at multiples of BLOCK_ROWS."""
+    def add_noise(self, block: NDArray[np.int64], first_row: int) -> None:
+        """Add the noise of the rows from `first_row` on to int64 (rows, d), C-contiguous, in place.
+
+        Blocks begin at multiples of BLOCK_ROWS.
+        """
         key = hmac.digest(self.key, first_row.to_bytes(8, "big"), "sha256")
-        return discrete_gaussian(self.sigma, shape[0] * shape[1], KeyedRandom(key)).reshape(shape)
+        add_discrete_gaussian(block.reshape(-1), self.sigma, KeyedRandom(key))
+
+    def noise(self, first_row: int, shape: tuple[int, int]) -> NDArray[np.int64]:
+        """The noise that `add_noise` adds: int64, of this shape. For tests."""
+        noise = np.zeros(shape, dtype=np.int64)
+        self.add_noise(noise, first_row)
+        return noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,6 +198,8 @@ class PreparedRecords:
     def of(cls, records: Records, fraction_bits: int, design: RadoDesign, secret: PartySecret | None) -> Self:
         """Prepare records, as loaded, for a design. Raises ConfigurationError."""
         if design.rounded:
+            from dpcore.rados.rounding import rounded  # noqa: PLC0415  (numba takes half a second to import)
+
             records = rounded(records, design.rounded, _require(secret))
         table = NoisedTable.of(records, design, fraction_bits, _require(secret)) if design.edge_noise else None
         return cls(records, fraction_bits, design, table)
@@ -340,7 +265,7 @@ class RadoPart:
             if clip is not None:
                 clip_in_place(clip, block, self.fraction_bits)
             if self.table is not None:
-                np.add(block, self.table.noise(first_row + first, block.shape), out=block)
+                self.table.add_noise(block, first_row + first)
             add_rado_sums(total, block, self.signatures.block(first_row + first))
 
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate
 
 import gmpy2
@@ -132,18 +132,21 @@ _GAUSSIAN_BATCH = 1 << 16
 
 def discrete_gaussian(sigma: int, count: int, random: RandomSource) -> NDArray[np.int64]:
     """`count` independent samples of N_Z(0, sigma^2): int64 (count,). Raises PlanError."""
+    samples = np.zeros(count, dtype=np.int64)
+    add_discrete_gaussian(samples, sigma, random)
+    return samples
+
+
+def add_discrete_gaussian(values: NDArray[np.int64], sigma: int, random: RandomSource) -> None:
+    """Add the samples that `discrete_gaussian` would return to int64 (count,), in place. Raises PlanError."""
     if isinstance(sigma, bool) or not isinstance(sigma, int) or not 1 <= sigma <= LARGEST_SIGMA:
         raise PlanError(f"the noise's standard deviation is {sigma}: give an integer from 1 to 2^48")
     steps = _steps(sigma)
-    samples = np.empty(count, dtype=np.int64)
     filled = 0
-    while filled < count:
+    while filled < len(values):
         # More than nine of ten candidates become samples, fewer if sigma is small.
-        candidates = min(_GAUSSIAN_BATCH, (count - filled) * 9 // 8 + 16)
-        kept = steps.accepted(candidates, random)[: count - filled]
-        samples[filled : filled + len(kept)] = kept
-        filled += len(kept)
-    return samples
+        candidates = min(_GAUSSIAN_BATCH, (len(values) - filled) * 9 // 8 + 16)
+        filled += steps.add(values[filled:], candidates, random)
 
 
 def check_share(sigma: int) -> None:
@@ -178,66 +181,67 @@ class _Steps:
     tail_entries: int
     step: NDArray[np.int16]
     """The step of each entry, (2^14,): len(entries) for the tail, one more for entries that are rejected."""
+    heights: NDArray[np.float64]
+    """The height of each step in double precision."""
     least: NDArray[np.float64]
     """The least acceptance within each step in double precision; 0 for the tail and what is rejected: (steps + 2,)."""
 
-    def accepted(self, count: int, random: RandomSource) -> NDArray[np.int64]:
-        """Draw `count` candidates; returns the accepted ones, in order.
+    @cached_property
+    def _sure(self) -> NDArray[np.uint64]:
+        """The beginnings of numbers below it are accepted by every magnitude of the step: (steps + 2,)."""
+        least = np.maximum(self.least - TOLERANCE, 0)
+        return np.floor(np.ldexp(least, 64 - _PLACE_BIT - self.width)).astype(np.uint64)
+
+    def add(self, values: NDArray[np.int64], count: int, random: RandomSource) -> int:
+        """Draw `count` candidates, and add the accepted ones, in order, to as many values; returns how many.
 
         A word has an entry, a sign, a place in the step, and the first bits of the number that accepts.
         """
-        drawn = words(count, random)
-        step = self.step[(drawn & np.uint64(_ENTRIES - 1)).view(np.int64)]
-        coin = drawn >> np.uint64(_PLACE_BIT + self.width)
-        bits = 64 - _PLACE_BIT - self.width
-        drawn >>= np.uint64(_ENTRY_BITS)
-        magnitude = (drawn >> np.uint64(1)).view(np.int64)
-        magnitude &= (1 << self.width) - 1
-        magnitude += step.astype(np.int64) << self.width
-        sure = np.floor(np.ldexp(np.maximum(self.least - TOLERANCE, 0), bits)).astype(np.uint64)
-        kept = coin < sure[step]
-        open_ = np.flatnonzero(~kept & (step <= len(self.entries)))
-        kept[open_] = self._decided(open_, step, magnitude, coin[open_] << np.uint64(64 - bits), random)
-        drawn &= np.uint64(1)
-        sign = 1 - 2 * drawn.view(np.int64)
-        # Minus zero would count zero twice.
-        kept &= magnitude >= (sign < 0)
-        signed: NDArray[np.int64] = (magnitude * sign)[kept]
-        return signed
+        from dpcore.randomness.compiled import add_others, propose  # noqa: PLC0415  (numba takes half a second)
 
-    def _decided(
-        self,
-        open_: NDArray[np.intp],
-        step: NDArray[np.int16],
-        magnitude: NDArray[np.int64],
-        coins: NDArray[np.uint64],
-        random: RandomSource,
-    ) -> NDArray[np.bool_]:
-        """Whether the candidates `open_` are accepted; draws the magnitudes of those in the tail.
+        raw = np.empty(count, dtype="<u8")
+        random.fill(raw)
+        drawn = raw.astype(np.uint64, copy=False)
+        # Samples take the place of the words that they come from.
+        samples, open_ = drawn.view(np.int64), np.empty((count, 3), dtype=np.int64)
+        table = (self.step, self._sure, self.heights, float(self.sigma), TOLERANCE, _ENTRY_BITS, self.width)
+        written, unsure, unknown = propose(drawn, *table, samples, open_)
+        rejected = self._rejected(samples, unsure, open_[:unknown], random)
+        return int(add_others(values, samples[:written], rejected))
 
-        coins: the first bits of their numbers, as the highest bits of words.
+    def _rejected(
+        self, samples: NDArray[np.int64], unsure: int, open_: NDArray[np.int64], random: RandomSource
+    ) -> NDArray[np.int64]:
+        """The places of the open samples that are rejected; draws the magnitudes of those in the tail.
+
+        open_: as `propose` writes it. Each of the `unsure` candidates has 64 bits more of its number, also if it is not
+        open: the same bytes give the same samples, whatever the word and double precision decide.
         """
-        chosen = step[open_]
+        places, before, coins = open_.T
+        found, chosen = np.abs(samples[places]), np.abs(samples[places]) >> self.width
         share = self.entries[np.minimum(chosen, len(self.entries) - 1)].astype(np.float64)
-        for place in np.flatnonzero(chosen == len(self.entries)):
-            block, magnitude[open_[place]] = self._in_tail(random)
-            share[place] = self._tail_share(block)
-        found = magnitude[open_]
+        for index in np.flatnonzero(chosen == len(self.entries)):
+            block, found[index] = self._in_tail(random)
+            share[index] = self._tail_share(block)
+        rest = words(unsure, random)[before]
+        samples[places] = np.where(samples[places] < 0, -found, found)
 
         def bounds(index: int, precision: int) -> tuple[int, int]:
             return self._acceptance(int(found[index]), Fraction(float(share[index])), precision)
 
         chances = np.exp(-np.square(found / self.sigma) / 2) / (float(self.unit) * share)
-        rest = words(len(open_), random) >> np.uint64(64 - _PLACE_BIT - self.width)
-        return _heads(coins | rest, chances, bounds, random)
+        known = 64 - _PLACE_BIT - self.width
+        number = coins.astype(np.uint64) << np.uint64(64 - known) | rest >> np.uint64(known)
+        rejected: NDArray[np.int64] = places[~_heads(number, chances, bounds, random)]
+        return rejected
 
     def _in_tail(self, random: RandomSource) -> tuple[int, int]:
         """A block of the tail, g with probability 2^-(g+1), and a magnitude in it, of the power of two up to sigma."""
         block = 0
-        while int(words(1, random)[0]) & 1:
+        while random.bytes(8)[0] & 1:
             block += 1
         size = self.sigma.bit_length() - 1
-        low = int(words(1, random)[0]) & ((1 << size) - 1)
+        low = int.from_bytes(random.bytes(8), "little") & ((1 << size) - 1)
         return block, (len(self.entries) << self.width) + (block << size) + low
 
     def _tail_share(self, block: int) -> float:
@@ -277,8 +281,9 @@ def _steps(sigma: int) -> _Steps:
     step[: sum(entries) + tail] = np.repeat(np.arange(count + 1), [*entries, tail])
     held = np.array(entries, dtype=np.int64)
     last = (np.arange(1, count + 1, dtype=np.int64) << width) - 1
-    least = np.exp(-np.square(last / sigma) / 2) / (unit * held)
-    return _Steps(sigma, width, Fraction(unit), held, tail, step, np.append(least, [0.0, 0.0]))
+    above = held.astype(np.float64) * unit
+    least = np.append(np.exp(-np.square(last / sigma) / 2) / above, [0.0, 0.0])
+    return _Steps(sigma, width, Fraction(unit), held, tail, step, above, least)
 
 
 def tail_bound(sigma: int, summands: int, values: int) -> int:

@@ -51,6 +51,10 @@ class RandomSource(Protocol):
         """`count` random bytes as a read-only array (count,), without a copy."""
         ...
 
+    def fill(self, out: NDArray[Any]) -> None:
+        """Overwrite a C-contiguous array of any type with random bytes. Raises ValueError for another array."""
+        ...
+
     def bits(self, count: int) -> int:
         """A uniform integer in [0, 2^count)."""
         ...
@@ -77,6 +81,10 @@ class _DerivedDraws(ABC):
         """`count` random bytes as a read-only array (count,), without a copy."""
         return np.frombuffer(self.bytes(count), dtype=np.uint8)
 
+    def fill(self, out: NDArray[Any]) -> None:
+        """Overwrite a C-contiguous array of any type with random bytes. Raises ValueError for another array."""
+        _as_bytes(out)[:] = self.uint8(out.nbytes)
+
     def bits(self, count: int) -> int:
         """A uniform integer in [0, 2^count). Raises ValueError if count is negative."""
         whole = -(-count // 8)
@@ -91,6 +99,13 @@ class _DerivedDraws(ABC):
             candidate = self.bits(width)
             if candidate < bound:
                 return candidate
+
+
+def _as_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """A view of a contiguous array's bytes: uint8 (bytes,). Raises ValueError."""
+    if not array.flags.c_contiguous:
+        raise ValueError("the array is not contiguous: give a C-contiguous one")
+    return array.reshape(-1).view(np.uint8)
 
 
 def _keystream(key: builtins.bytes, stream: int = 0) -> CipherContext:
@@ -173,10 +188,8 @@ class KeyedRandom(_DerivedDraws):
         return self._cipher.update(bytes(count))
 
     def fill(self, out: NDArray[Any]) -> None:
-        """Overwrite a C-contiguous array of any type with the stream's next bytes. Raises ValueError."""
-        if not out.flags.c_contiguous:
-            raise ValueError("the array is not contiguous: give a C-contiguous one")
-        whole, zeros = out.reshape(-1).view(np.uint8), memoryview(_ZEROS)
+        """As `RandomSource` says, with the stream's next bytes and without a copy."""
+        whole, zeros = _as_bytes(out), memoryview(_ZEROS)
         for first in range(0, len(whole), len(_ZEROS)):
             part = whole[first : first + len(_ZEROS)]
             self._cipher.update_into(zeros[: len(part)], part.data)

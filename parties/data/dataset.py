@@ -641,7 +641,7 @@ class ClusterRowSums:
         def load(number: int) -> tuple[Any, ...]:
             # Workers get only the values of rows that count (dpcore.records.held_back).
             run = records.between(number * run_rows, (number + 1) * run_rows).zeroed()
-            return number * run_rows, run.features, run.labels, run.usable, run.feature_map, run.coding
+            return number * run_rows, np.asarray(run.features), run.labels, run.usable, run.feature_map, run.coding
 
         def report() -> None:
             if progress is not None:

@@ -30,8 +30,9 @@ from dpcore.rados.designs import (
     joint_design,
     plain_design,
 )
+from dpcore.rados.rounding import rounded
 from dpcore.rados.signatures import signatures_of, whole
-from dpcore.rados.sums import NoisedTable, rounded
+from dpcore.rados.sums import NoisedTable
 from dpcore.randomness.noise import discrete_gaussian
 from dpcore.randomness.sources import SeededRandom, SystemRandom
 from dpcore.records.clipping import Basis, Clip

@@ -43,7 +43,8 @@ def federation(tmp_path_factory):
             policy.write_text(f"study_required = true\n{policy.read_text()}{RULES}")
         made.start_all()
         wait_until(lambda: "listening" in made.log("coordinator"), what="the coordinator")
-        wait_until(lambda: all('"started"' in made.log(name) for name in ROWS), what="the parties")
+        # `rado party check` says that a party without witnesses is not ready.
+        wait_until(lambda: all('"ledger witnessed"' in made.log(name) for name in ROWS), what="the parties")
         rado("learner", "keygen", "--config", str(made.learner.config), "--bits", "2048")
         yield made
 

@@ -90,8 +90,8 @@ class Federation:
         self.records = {name: make_records(rows=20 + i, seed=i) for i, name in enumerate(self.names)}
         self.version, self.expelled = 1, set[str]()
         self.happened: Counter[str] = Counter()
-        # (party, query, attempt, index) -> hashes of the bytes that left.
-        self.left: dict[tuple[str, bytes, int, int], set[bytes]] = {}
+        # (party, query, attempt, index) -> hashes of the bytes that left, by the cohort that the party was shown.
+        self.left: dict[tuple[str, bytes, int, int], dict[bytes, bytes]] = {}
         # (party, subject) -> the attempts that a party had sent bytes of when it last answered this start of another.
         self.witnessed: dict[tuple[str, str], set[tuple[bytes, int]]] = {}
         # The retries that the learner has signed.
@@ -149,13 +149,19 @@ class Federation:
     # What every node does, and what it proves.
 
     def check_leaving(self, party: str, query_id: bytes, attempt: int, chunk) -> None:
-        """Bytes leave a party: they are charged, the same for ever, and their attempt was wanted."""
-        hashes = self.left.setdefault((party, query_id, attempt, chunk.index), set())
-        hashes.add(chunk.content_hash)
-        if len(hashes) > 1:
+        """Bytes leave a party: they are charged, the same for ever, and their attempt was wanted.
+
+        A copy from before the charge may send what it had computed under the masks of a second cohort
+        (docs/threat-model-details.md, "A set-back spool"), but never other bytes for the same one.
+        """
+        hashes = self.left.setdefault((party, query_id, attempt, chunk.index), {})
+        cohort = self.coalition.cohort_of(party, query_id, attempt)
+        is_same = hashes.setdefault(cohort, chunk.content_hash) == chunk.content_hash
+        if not is_same or (len(hashes) > 1 and party not in self.set_back):
             raise ViolationError(
                 "one ciphertext an attempt", f"{party} sent two chunks {chunk.index} of attempt {attempt}"
             )
+        self.happened["second cohort of a copy"] += len(hashes) > 1
         ledger = self.parties[party].ledger
         if not ledger.is_charged(query_id, attempt):
             raise ViolationError("charged before it leaves", f"{party} sent attempt {attempt} uncharged")

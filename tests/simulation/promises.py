@@ -67,7 +67,7 @@ class Coalition:
     _mask_keys: dict[bytes, tuple[str, bytes, int]] = field(default_factory=dict)
     _masked: dict[tuple[str, bytes, int], _Masked] = field(default_factory=dict)
     top_ups: dict[tuple[str, bytes, int], NDArray[np.int64]] = field(default_factory=dict)
-    """What each party added last to its noise, where it added any, by its name and attempt."""
+    """What each party added last to its noise, by its name and attempt."""
     _coefficients: dict[Attempt, dict[int, str]] = field(default_factory=dict)
 
     def observed(self, real: Callable[..., Iterator[bytes]]) -> Callable[..., Iterator[bytes]]:
@@ -77,8 +77,7 @@ class Coalition:
             top_up = others.get("top_up")
             own = next(each for each in acceptances if each.party == own_name)
             whole = values.copy() if top_up is None else values + top_up
-            if top_up is not None:
-                self.top_ups[own_name, opened.query_id, own.attempt] = top_up
+            self.top_ups[own_name, opened.query_id, own.attempt] = np.zeros_like(values) if top_up is None else top_up
             seed = others.get("self_seed")
             said = _Masked(opened, whole, own_name, own_key, acceptances, cohort_digest, alpha, seed)
             self._masked[own_name, opened.query_id, own.attempt] = said
@@ -86,6 +85,10 @@ class Coalition:
             return real(opened, values, chunks, **names, cohort_digest=cohort_digest, alpha=alpha, **others)
 
         return masked
+
+    def cohort_of(self, party: str, query_id: bytes, attempt: int) -> bytes:
+        """The digest of the cohort for which a party masked last."""
+        return self._masked[party, query_id, attempt].cohort_digest
 
     def check_acceptance(self, said: Acceptance) -> None:
         """A party accepts a query of its federation, with a mask key of its own for this attempt."""

@@ -16,8 +16,9 @@ from dpcore.queries.moments import MomentsQuery
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, FixedSupportDesign, GaussianDesign, JointDesign, SensitiveFeature
 from dpcore.rados.distribution import RadoDistribution
+from dpcore.rados.rounding import rounded
 from dpcore.rados.signatures import signatures_of
-from dpcore.rados.sums import NoisedTable, rounded
+from dpcore.rados.sums import NoisedTable
 from dpcore.randomness.noise import LARGEST_SIGMA, discrete_gaussian
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip

@@ -49,7 +49,7 @@ class RadoDesign(ABC):
 
     @property
     def rounded(self) -> tuple[int, ...]:
-        """The coded coordinates that are first rounded to a sign (dpcore.rados.sums)."""
+        """The coded coordinates that are first rounded to a sign (dpcore.rados.rounding)."""
         return ()
 
     @property

@@ -29,7 +29,7 @@ class SensitiveFeature:
     name: str
     """That of the coordinate, and of its feature, in the schema."""
     rounded: bool = False
-    """Whether a random sign with the real value as its mean replaces each value (dpcore.rados.sums)."""
+    """Whether a random sign with the real value as its mean replaces each value (dpcore.rados.rounding)."""
 
     def __post_init__(self) -> None:
         if self.coordinate < 0:

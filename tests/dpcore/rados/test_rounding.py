@@ -1,6 +1,7 @@
 """One-bit rounding: a record keeps its sign over all queries; another secret or schema gives another sign."""
 
 import hashlib
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -10,10 +11,10 @@ from dpcore.errors import ConfigurationError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import DpFeatDesign, SensitiveFeature
-from dpcore.rados.sums import _codes, rounded
+from dpcore.rados.rounding import _RUN_ROWS, _codes, draw_signs, rounded
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.computation import Computation, PartySecret
-from dpcore.records.records import Records
+from dpcore.records.records import BLOCK_ROWS, Records
 
 SECRET, SCHEMA = bytes(range(32)), b"s" * 32
 PARTY_SECRET = PartySecret(SECRET, SCHEMA)
@@ -64,19 +65,43 @@ def test_the_signs_are_pinned():
     assert hashlib.sha256(packed).hexdigest() == "b4b01fcd937805e825f1696a3b9d9d46187520bad3cb786eb37db392acbf24c8"
 
 
-def test_the_keyed_function_is_aes_in_cbc_mode():
-    """Computed record by record with the library's CBC mode; copies of a record are told apart by their number."""
-    held = HELD.between(0, 60)
+def cbc(held: Records, row: int, number: int, key: bytes) -> int:
+    """The code of a row by the library's CBC mode, of its features, its label and how many rows like it come before."""
+    content = held.features[row].astype("<i4").tobytes() + int(held.labels[row]).to_bytes(4, "little", signed=True)
+    numbered = content + bytes(-len(content) % 16) + number.to_bytes(16, "little")
+    cipher = Cipher(algorithms.AES256(key), modes.CBC(bytes(16))).encryptor()
+    return int.from_bytes(cipher.update(numbered)[-16:-12], "little") >> 1
+
+
+@pytest.mark.parametrize("d", [1, 4, 7])
+def test_the_keyed_function_is_aes_in_cbc_mode(d):
+    """Computed record by record; copies of a record are told apart by their number. Of d = 7 the label ends a block."""
+    features = np.tile(HELD.features, (1, 2))[:60, :d]
+    held = Records(np.ascontiguousarray(features), HELD.labels[:60], HELD.usable[:60])
     twice = Records(*(np.concatenate([a, a]) for a in (held.features, held.labels, held.usable)))
-    key = bytes(range(32))
+    key, seen = bytes(range(32)), Counter()
     for row, code in enumerate(_codes(twice, key).tolist()):
-        content = twice.features[row].astype("<i4").tobytes() + int(twice.labels[row]).to_bytes(
-            4, "little", signed=True
-        )
-        padded = content + bytes(-len(content) % 16)
-        numbered = padded + (row // 60).to_bytes(16, "little")
-        cipher = Cipher(algorithms.AES256(key), modes.CBC(bytes(16))).encryptor()
-        assert code == int.from_bytes(cipher.update(numbered)[-16:-12], "little") >> 1
+        content = (*twice.features[row].tolist(), int(twice.labels[row]))
+        assert code == cbc(twice, row, seen[content], key)
+        seen[content] += 1
+    assert len(seen) > 1
+
+
+def test_copies_of_a_record_are_numbered_in_their_order_over_runs_of_rows():
+    rows = 2 * _RUN_ROWS + 5000
+    features = np.tile(np.array([[0, ONE]], dtype=np.int32), (rows, 1))
+    features[0, 0] = 1
+    held, key = Records(features, np.ones(rows, np.int8), np.ones(rows, bool)), bytes(32)
+    codes = _codes(held, key)
+    for row in (0, 1, 2, BLOCK_ROWS, BLOCK_ROWS + 1, _RUN_ROWS, _RUN_ROWS + 1, 2 * _RUN_ROWS, rows - 1):
+        assert codes[row] == cbc(held, row, max(row - 1, 0), key)
+
+
+def test_a_sign_is_plus_if_and_only_if_the_code_is_below_the_value():
+    values, codes = [-ONE, -5, -5, 7, ONE - 1, ONE, 7], [0, ONE - 6, ONE - 5, ONE + 7, 2 * ONE - 2, 2 * ONE - 1, 0]
+    features, signs = np.array([[9, value] for value in values], dtype=np.int32), np.empty(7, dtype=np.int8)
+    draw_signs(features, 1, np.array([True] * 6 + [False]), np.array(codes, dtype=np.uint32), signs)
+    assert signs.tolist() == [-1, 1, -1, -1, 1, 1, 0]
 
 
 def test_another_content_gives_an_independent_sign_and_leaves_the_others():
@@ -124,6 +149,22 @@ def test_other_values_stay():
     assert np.array_equal(result.labels, HELD.labels)
     assert np.array_equal(result.usable, HELD.usable)
     assert not result.features[UNUSABLE].any()
+    assert result.digest != HELD.digest
+
+
+def test_rounded_features_are_read_like_an_array():
+    features = rounded(HELD, [0, 2], PARTY_SECRET).features
+    whole = np.asarray(features)
+    assert (features.shape, len(features), features.dtype, features.ndim) == (whole.shape, 400, whole.dtype, 2)
+    assert np.array_equal(whole[:, [0, 2]], np.stack([signs(0), signs(2)], axis=1))
+    assert np.array_equal(whole[:, [1, 3]], HELD.features[:, [1, 3]])
+    for index in (7, [5, 2], HELD.usable, (slice(None), 2), (slice(3, 9), slice(1, 3)), (slice(None), (2, 1))):
+        assert np.array_equal(features[index], whole[index])
+    part = features[100:200][10:]
+    assert not isinstance(part, np.ndarray)
+    assert np.array_equal(part, whole[110:200])
+    with pytest.raises(ValueError, match="copy"):
+        np.array(features, copy=False)
 
 
 def test_values_at_the_ends_are_certain():

@@ -12,27 +12,90 @@ from scipy import stats
 from dpcore.errors import PlanError
 from dpcore.randomness import noise
 from dpcore.randomness import noise as module
-from dpcore.randomness.noise import LARGEST_SIGMA, discrete_gaussian, tail_bound
+from dpcore.randomness.compiled import add_others, propose
+from dpcore.randomness.noise import LARGEST_SIGMA, add_discrete_gaussian, discrete_gaussian, tail_bound
 from dpcore.randomness.sources import SeededRandom
 
 
-@pytest.mark.variants(2)
-@pytest.mark.parametrize("sigma", [1, 2, 7, 20, 1 << 30, LARGEST_SIGMA])
+@pytest.mark.variants(3)
+@pytest.mark.parametrize("sigma", [1, 20, LARGEST_SIGMA, 2, 7, 1 << 30])
 def test_double_precision_decides_as_exact_arithmetic_does(monkeypatch, sigma):
     fast = discrete_gaussian(sigma, 20_000, SeededRandom(sigma))
     decided = []
-    exactly, heads = noise.decide, noise._heads
-
-    def without_tolerance(*arguments):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(noise, "TOLERANCE", 2.0)
-            return heads(*arguments)
-
+    exactly = noise.decide
     monkeypatch.setattr(noise, "decide", lambda *arguments: decided.append(1) or exactly(*arguments))
-    monkeypatch.setattr(noise, "_heads", without_tolerance)
+    # Double precision is never certain now.
+    monkeypatch.setattr(noise, "TOLERANCE", 2.0)
     assert np.array_equal(discrete_gaussian(sigma, 20_000, SeededRandom(sigma)), fast)
     # All coins that the least acceptance of a step does not decide were decided exactly.
     assert len(decided) > 5
+
+
+SIGMA = 1000
+
+
+def word(magnitude: int, coin: int, *, sigma: int = SIGMA, negative: bool = False, step: int | None = None) -> int:
+    """The word that draws a magnitude and begins the number that accepts it."""
+    steps = noise._steps(sigma)
+    entry = int(np.flatnonzero(steps.step == (magnitude >> steps.width if step is None else step))[0])
+    place = magnitude & (1 << steps.width) - 1
+    return entry | negative << noise._ENTRY_BITS | (place | coin << steps.width) << noise._PLACE_BIT
+
+
+def proposed(*drawn: int, sigma: int = SIGMA) -> tuple[list[int], int, list[list[int]]]:
+    """What the compiled loop makes of these words: samples, how many were not sure, and the open ones."""
+    steps = noise._steps(sigma)
+    samples, open_ = np.empty(len(drawn), dtype=np.int64), np.empty((len(drawn), 3), dtype=np.int64)
+    table = (steps.step, steps._sure, steps.heights, float(sigma), noise.TOLERANCE, noise._ENTRY_BITS, steps.width)
+    written, unsure, unknown = propose(np.array(drawn, dtype=np.uint64), *table, samples, open_)
+    return samples[:written].tolist(), unsure, open_[:unknown].tolist()
+
+
+def edge(magnitude: int, sigma: int = SIGMA) -> tuple[int, int]:
+    """The first bits of the number at which a magnitude's acceptance ends, and the tolerance in units of their last."""
+    steps = noise._steps(sigma)
+    bits = 64 - noise._PLACE_BIT - steps.width
+    low, _ = steps._acceptance(magnitude, Fraction(int(steps.entries[magnitude >> steps.width])), 128)
+    return low >> 128 - bits, math.ceil(noise.TOLERANCE * 2**bits)
+
+
+@pytest.mark.parametrize(("x", "sigma"), [(999, SIGMA), (4 * LARGEST_SIGMA, LARGEST_SIGMA), (4990, SIGMA)])
+def test_the_loop_decides_where_double_precision_is_certain_and_nowhere_else(x, sigma):
+    """At the exact acceptance it leaves the sample open, and decides rightly a little more than the tolerance away."""
+    coin, near = edge(x, sigma)
+    for close in {coin - near // 2, coin, coin + near // 2}:
+        assert proposed(word(x, close, sigma=sigma), sigma=sigma) == ([x], 1, [[0, 0, close]])
+    below, above = word(x, coin - near - 1, sigma=sigma), word(x, coin + near + 1, sigma=sigma)
+    accepted, _, open_ = proposed(below, below | 1 << noise._ENTRY_BITS, sigma=sigma)
+    assert (accepted, open_) == ([x, -x], [])
+    assert proposed(above, sigma=sigma) == ([], 1, [])
+    assert proposed(word(x, 0, negative=True, sigma=sigma), sigma=sigma) == ([-x], 0, [])
+
+
+def test_the_loop_keeps_the_order_and_leaves_out_minus_zero_and_what_no_step_has():
+    steps, (coin, _) = noise._steps(SIGMA), edge(999)
+    tail = len(steps.entries)
+    drawn = (word(5, 0), word(0, 0, negative=True), word(999, coin, negative=True), word(0, 0), word(3, 0, step=tail))
+    first = tail << steps.width
+    assert proposed(*drawn, word(7, 0)) == ([5, -999, 0, first + 3, 7], 2, [[1, 0, coin], [3, 1, 0]])
+    assert proposed(word(0, 0, step=tail + 1), word(7, 0)) == ([7], 0, [])
+
+
+def test_samples_are_added_but_for_rejected_ones_and_those_beyond_the_last_value():
+    samples, rejected = np.arange(1, 9), np.array([0, 3, 4])
+    for length, expected in ((8, [12, 13, 16, 17, 18, 10, 10, 10]), (2, [12, 13]), (3, [12, 13, 16])):
+        values = np.full(length, 10)
+        assert add_others(values, samples, rejected) == min(length, 5)
+        assert values.tolist() == expected
+    values = np.full(8, 10)
+    assert add_others(values, samples, rejected[:0]) == 8
+    assert np.array_equal(values, 10 + samples)
+
+
+def test_noise_is_added_to_what_is_there():
+    values = np.arange(2000)
+    add_discrete_gaussian(values, 20, SeededRandom(1))
+    assert np.array_equal(values, np.arange(2000) + discrete_gaussian(20, 2000, SeededRandom(1)))
 
 
 @pytest.mark.parametrize("sigma", [3, 47, LARGEST_SIGMA])
@@ -94,13 +157,15 @@ def test_the_tail_is_drawn(monkeypatch):
     """With every entry in the tail its distribution is that of the tail."""
     sigma = 3000
     steps = noise._steps(sigma)
-    rest = replace(steps, step=np.full(noise._ENTRIES, len(steps.entries), dtype=np.int64))
+    rest = replace(steps, step=np.full(noise._ENTRIES, len(steps.entries), dtype=np.int16))
     monkeypatch.setattr(noise, "_steps", lambda _: rest)
-    sample = np.abs(discrete_gaussian(sigma, 3000, SeededRandom(3)))
+    drawn = discrete_gaussian(sigma, 3000, SeededRandom(3))
+    sample, positive = np.abs(drawn), drawn > 0
     first = len(steps.entries) << steps.width
     x = np.arange(first, first + 10 * sigma)
     mass = np.exp(-(x.astype(np.float64) ** 2) / (2.0 * sigma**2))
     assert sample.min() >= first
+    assert abs(positive.mean() - 0.5) < 0.05
     uniform = 1 - np.cumsum(mass[::-1])[::-1][sample - first] / mass.sum()
     assert stats.kstest(uniform, "uniform").pvalue > 1e-3
     assert stats.kstest(uniform**1.2, "uniform").pvalue < 1e-6

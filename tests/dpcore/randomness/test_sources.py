@@ -34,6 +34,16 @@ class TestEverySource:
         assert drawn.shape == (10,)
         assert not drawn.flags.writeable
 
+    def test_arrays_are_filled(self, random):
+        out = np.zeros((3, 100), dtype=np.uint64)
+        random.fill(out)
+        assert out.all()
+        assert len(np.unique(out)) == 300
+
+    def test_only_contiguous_arrays_are_filled(self, random):
+        with pytest.raises(ValueError, match="contiguous"):
+            random.fill(np.zeros((4, 4), dtype=np.uint8)[:, :2])
+
     def test_bits_reach_both_ends(self, random):
         assert random.bits(0) == 0
         drawn = [random.bits(3) for _ in range(500)]
@@ -64,7 +74,10 @@ class TestEverySource:
 def test_a_seed_repeats_its_stream_however_it_is_divided():
     whole = SeededRandom(7).bytes(100)
     other = SeededRandom(7)
-    assert other.bytes(3) + other.bytes(50) + other.uint8(47).tobytes() == whole
+    filled = np.empty(10, dtype=np.uint8)
+    drawn = other.bytes(3) + other.bytes(40)
+    other.fill(filled)
+    assert drawn + filled.tobytes() + other.uint8(47).tobytes() == whole
     assert SeededRandom(b"7").bytes(100) == whole
     assert SeededRandom(8).bytes(100) != whole
 
@@ -194,11 +207,6 @@ def test_an_array_is_filled_with_the_streams_next_bytes(shape, kind):
         filled.fill(out)
         assert out.tobytes() == given.bytes(out.nbytes)
     assert filled.bytes(7) == given.bytes(7)
-
-
-def test_only_contiguous_arrays_are_filled():
-    with pytest.raises(ValueError, match="contiguous"):
-        KeyedRandom(bytes(32)).fill(np.zeros((4, 4), dtype=np.uint8)[:, :2])
 
 
 @pytest.mark.parametrize("length", [0, 16, 31, 33])

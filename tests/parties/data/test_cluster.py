@@ -11,7 +11,7 @@ from dpcore.errors import ConfigurationError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.moments import MomentsPart
 from dpcore.queries.rados import RadosQuery
-from dpcore.rados.designs import plain_design
+from dpcore.rados.designs import DpFeatDesign, SensitiveFeature, plain_design
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation, PartySecret, sum_on_threads
@@ -52,8 +52,11 @@ def sums(nodes):
     return ClusterRowSums(settings, Log("party"))
 
 
-def contribution(records, row_sums, progress=None):
-    query = RadosQuery(30, plain_design(SCHEMA))
+PLAIN = plain_design(SCHEMA)
+
+
+def contribution(records, row_sums, progress=None, design=PLAIN):
+    query = RadosQuery(30, design)
     secret = PartySecret(bytes(32), SCHEMA.digest)
     return query.contribution(records, 16, Computation(SeededRandom(3), secret, row_sums, progress))
 
@@ -139,6 +142,23 @@ def test_a_result_of_another_shape_is_not_added(request, records, monkeypatch, c
     np.testing.assert_array_equal(contribution(records, sums), contribution(records, sum_on_threads))
     (record,) = [record for record in caplog.records if "cluster failed" in record.getMessage()]
     assert "no sum of the query's shape" in record.fields["reason"]
+
+
+@needs_ray
+def test_workers_get_the_signs_of_rounded_rows_as_an_array(records, monkeypatch, caplog):
+    design = DpFeatDesign((SensitiveFeature(0, "x", rounded=True),))
+
+    def signs(function, shared, payload):
+        assert isinstance(payload[1], np.ndarray)
+        assert set(np.abs(payload[1][:, 0]).tolist()) <= {0, ONE}
+        return function(shared, payload)
+
+    _, sent = on_workers(monkeypatch, signs, JobHere)
+    nowhere = PartyCluster(address="127.0.0.1:1", workers=1, timeout_s=HANG_S, from_rows=ROWS)
+    found = contribution(records, ClusterRowSums(nowhere, Log("party")), design=design)
+    np.testing.assert_array_equal(found, contribution(records, sum_on_threads, design=design))
+    assert len(sent) == 10
+    assert not caplog.records
 
 
 @pytest.mark.slow
