@@ -39,7 +39,8 @@ from dpcore.records.records import BLOCK_ROWS
 from dpcore.records.shared_schema import SharedSchema
 from parties.config import PartyCluster, PartyConfig
 from parties.data import part_sums
-from parties.data.dataset import ClusterRowSums, load
+from parties.data.cluster_row_sums import ClusterRowSums
+from parties.data.dataset import load
 from parties.data.rows_elsewhere import RowsOnCluster
 from parties.node import PartyNode
 from radobase.cluster_jobs import ClusterError, _read
