@@ -25,8 +25,9 @@ deadline, at latest the query's expiry. This module reads no clock, file or netw
 are seconds on one monotonic clock of the caller.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from coordinator.events import (
     Action,
@@ -103,13 +104,14 @@ def _stated(before: Round, event: PartyEvent, now: float) -> Outcome:
         case BecamePending():
             after = _became_pending(before, event)
         case KeysShared():
-            after = _keys_shared(before, event)
+            after = _given(before, event, "shared", before.acceptors, Phase.PREPARING)
         case BecameReady():
             after = _became_ready(before, event)
         case ReceiptGiven():
-            after = _receipt_given(before, event)
+            after = _given(before, event, "receipts", before.awaited, Phase.UPLOADING, Phase.ADDING)
         case UnmaskingGiven():
-            after = _unmasking_given(before, event)
+            # Also once it is no longer waited for: it may replace a wrong one.
+            after = _given(before, event, "unmaskings", before.survivors, Phase.UNMASKING, Phase.ADDING)
     return (before, ()) if after is before else _settle(after, now)
 
 
@@ -177,31 +179,26 @@ def _became_pending(round_: Round, event: BecamePending) -> Round:
     return replace(round_, pending=round_.pending | {event.party})
 
 
-def _keys_shared(round_: Round, event: KeysShared) -> Round:
-    before = round_.shared.get(event.party) if event.attempt == round_.attempt else None
+def _given(
+    round_: Round,
+    event: KeysShared | ReceiptGiven | UnmaskingGiven,
+    what: str,
+    members: Collection[str],
+    *phases: Phase,
+) -> Round:
+    """The round with what a member gives in one of these phases, once. what: the field that keeps the digests."""
+    given: Mapping[str, str] = getattr(round_, what)
+    before = given.get(event.party) if event.attempt == round_.attempt else None
     if before is not None:
         if before != event.digest:
             raise WireError(Code.ANSWER_CONFLICT)
         return round_
     _check_open(round_, event.attempt)
-    _check_phase(round_, Phase.PREPARING)
-    if event.party not in round_.acceptors:
+    _check_phase(round_, *phases)
+    if event.party not in members:
         raise WireError(Code.COHORT_EXCLUDED)
-    return replace(round_, shared={**round_.shared, event.party: event.digest})
-
-
-def _unmasking_given(round_: Round, event: UnmaskingGiven) -> Round:
-    """Also once it is no longer waited for: it may replace a wrong one."""
-    before = round_.unmaskings.get(event.party) if event.attempt == round_.attempt else None
-    if before is not None:
-        if before != event.digest:
-            raise WireError(Code.ANSWER_CONFLICT)
-        return round_
-    _check_open(round_, event.attempt)
-    _check_phase(round_, Phase.UNMASKING, Phase.ADDING)
-    if event.party not in round_.survivors:
-        raise WireError(Code.COHORT_EXCLUDED)
-    return replace(round_, unmaskings={**round_.unmaskings, event.party: event.digest})
+    changed: dict[str, Any] = {what: {**given, event.party: event.digest}}
+    return replace(round_, **changed)
 
 
 def _became_ready(round_: Round, event: BecameReady) -> Round:
@@ -218,19 +215,6 @@ def _became_ready(round_: Round, event: BecameReady) -> Round:
     if round_.rules.may_vanish and event.party not in round_.shared:
         raise WireError(Code.PHASE_MISMATCH, "The party has not dealt shares of its keys.")
     return replace(round_, ready=round_.ready | {event.party})
-
-
-def _receipt_given(round_: Round, event: ReceiptGiven) -> Round:
-    before = round_.receipts.get(event.party) if event.attempt == round_.attempt else None
-    if before is not None:
-        if before != event.digest:
-            raise WireError(Code.ANSWER_CONFLICT)
-        return round_
-    _check_open(round_, event.attempt)
-    _check_phase(round_, Phase.UPLOADING, Phase.ADDING)
-    if event.party not in round_.awaited:
-        raise WireError(Code.COHORT_EXCLUDED)
-    return replace(round_, receipts={**round_.receipts, event.party: event.digest})
 
 
 def _uploads_lost(round_: Round, attempt: int, parties: frozenset[str], now: float) -> Round:

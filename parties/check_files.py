@@ -16,8 +16,9 @@ from parties.approval.decision_files import DecisionFiles
 from parties.approval.decisions import Person, is_user
 from parties.client import CoordinatorClient, Served
 from parties.config import PartyConfig
-from parties.data.dataset import LoadReport, recode_of
 from parties.data.dataset import check as check_data
+from parties.data.dataset import recode_of
+from parties.data.load_report import LoadReport
 from parties.data.row_guard import advice as advice_on_refusing
 from parties.database import LedgerOwner
 from parties.history.database import FILE as HISTORY_FILE

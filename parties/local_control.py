@@ -16,7 +16,7 @@ from parties.answering.spool import Spools
 from parties.answering.witnesses import LedgerGuard
 from parties.approval.decisions import Pauses
 from parties.config import PartyConfig
-from parties.data.dataset import HeldData
+from parties.data.held_data import HeldData
 from parties.data.row_guard import RowCounts
 from parties.history.history import History, What
 from parties.ledger.budgets import ScopeState

@@ -32,7 +32,8 @@ from parties.approval.decisions import Pauses
 from parties.approval.notifying import Notice, Notifier, ProposalNotice
 from parties.client import CoordinatorClient, PollingPace
 from parties.config import PartyConfig, settings_of
-from parties.data.dataset import ClusterRowSums, HeldData
+from parties.data.cluster_row_sums import ClusterRowSums
+from parties.data.held_data import HeldData
 from parties.data.row_guard import RowCounts, RowGuard
 from parties.ledger.limits import DAY_S
 from parties.local_control import DATA_SIGNAL, POLICY_SIGNAL, DataReloads, Loaded, PartyWatch, PolicyReloads

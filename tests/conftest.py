@@ -98,7 +98,7 @@ _WAITING = ("coordinator", "end_to_end", "hostile", "learner", "parties", "proto
 
 # So many of a test's parameters are in `make test` where the test does not say how many. Folders of what meets hostile
 # members have them all: those are quick.
-_VARIANTS, _ALL_VARIANTS = 2, ("hostile", "parties", "protocol", "wire")
+_VARIANTS, _ALL_VARIANTS = 1, ("hostile", "parties", "protocol", "wire")
 
 
 def _mark_further_variants(items) -> None:

@@ -104,6 +104,7 @@ def test_the_grammar_is_what_the_parser_reads():
             parse(f"clip({text})")
 
 
+@pytest.mark.more
 def test_mechanisms_run_as_they_are_shown():
     (code,) = re.findall(r"^```python\n(.*?)^```\n", asking(), re.MULTILINE | re.DOTALL)
     found: dict = {}

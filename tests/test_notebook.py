@@ -153,6 +153,7 @@ def test_plots_are_stored():
         assert not [part for part in outputs if part["output_type"] == "error"]
 
 
+@pytest.mark.more
 def test_statistics_are_right_to_their_noise(names):
     found = names["found"]
     assert np.abs(found.values - names["true"]).max() <= found.noise < 0.01

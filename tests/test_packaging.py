@@ -63,7 +63,6 @@ def test_the_public_names_are_there():
         _ = radofed.nothing_like_it
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     ("package", "forbidden"),
     [
@@ -108,6 +107,7 @@ def test_a_package_from_elsewhere_is_refused_before_it_is_imported(tmp_path, nam
     assert "stranger" not in result.stderr
 
 
+@pytest.mark.more
 def test_the_module_is_the_command():
     result = subprocess.run(
         [sys.executable, "-m", "radofed", "--version"], capture_output=True, text=True, check=False, cwd=ROOT
@@ -169,6 +169,7 @@ def test_researchers_material_is_a_distribution_of_its_own(tmp_path):
     assert main["optional-dependencies"]["research"] == [f"radofed-research=={main['version']}", *needed]
 
 
+@pytest.mark.more
 def test_researchers_material_loads_what_its_distribution_names():
     names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in RESEARCH.rglob("*.py")]
     modules = loaded_after(f"import importlib\nfor name in {names}: importlib.import_module(name)")

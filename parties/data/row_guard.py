@@ -23,7 +23,7 @@ from typing import Any
 from dpcore.errors import ConfigurationError
 from dpcore.records.schema import Schema
 from dpcore.records.shared_schema import SharedSchema
-from parties.data.dataset import LoadReport
+from parties.data.load_report import LoadReport
 from parties.policy import DataLimits
 from radobase.failure import in_words
 from radobase.logs import Log

@@ -307,7 +307,7 @@ def _lines_of(waiting: "Waiting") -> list[str]:
     asked = QuerySummary.of(Query.from_bytes(waiting.envelope.payload))
     return [
         f"query {waiting.query_id.hex()}",
-*asked.lines(),
+        *asked.lines(),
         *waiting.same_study,
         *(waiting.costs or (f"cost of an attempt, as this party's node counts it: {waiting.cost}",)),
         *(f"waits because {reason}" for reason in waiting.reasons),

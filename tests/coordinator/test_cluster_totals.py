@@ -168,7 +168,6 @@ def test_a_damaged_spool_is_named_and_a_total_that_is_not_wanted_stops(world, se
     assert "cluster failed, adding on this machine" not in events(caplog)
 
 
-@pytest.mark.variants(1)
 @needs_ray
 @pytest.mark.parametrize("wrong", [cut_off, zeros])
 @pytest.mark.parametrize("kind", [JobHere, pytest.param(ClusterJob, marks=pytest.mark.slow)])
@@ -297,6 +296,7 @@ def test_an_open_cluster_and_one_without_processors_are_refused(tmp_path, authen
         nodes.end()
 
 
+@pytest.mark.more
 def test_small_totals_never_touch_the_cluster(world, caplog):
     caplog.set_level(logging.INFO)
 

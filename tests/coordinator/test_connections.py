@@ -139,6 +139,7 @@ def test_connections_at_work_are_not_cut_and_one_more_is_refused(world, node, cl
         connection.close()
 
 
+@pytest.mark.more
 def test_connections_without_a_call_are_few_and_end_soon(world, node, clients, monkeypatch):
     """One of each member that has none, and few others."""
     monkeypatch.setattr("coordinator.connections.UNIDENTIFIED_AT_ONCE", 3)

@@ -85,6 +85,7 @@ async def test_long_polls_beyond_some_of_one_member_do_not_wait(bench):
     one_more.cancel()
 
 
+@pytest.mark.more
 @run_on(open_queries=12, open_queries_per_learner=12)
 async def test_totals_in_progress_delay_no_upload(bench):
     """More of them than there are threads for uploads."""

@@ -190,7 +190,6 @@ def test_a_useless_modulus_is_refused(world, clients, modulus):
     assert not clients["ann"].work().work
 
 
-@pytest.mark.variants(2)
 @pytest.mark.parametrize(
     "modulus",
     [

@@ -25,6 +25,7 @@ from coordinator.events import (
 )
 from coordinator.round_state import Round, Rules
 from coordinator.rounds import begin, step
+from tests.examples import examples
 from tests.federation.coordinator import refused
 from wire.errors import Code, WireError
 from wire.status import PartyState, Phase
@@ -484,7 +485,7 @@ courses = st.builds(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(80, 400), deadline=None)
 @given(
     st.one_of(courses, st.lists(events, max_size=30)),
     st.lists(st.sampled_from([0.0, 0.5, 4.0, 31.0]), min_size=1),

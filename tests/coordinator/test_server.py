@@ -317,6 +317,7 @@ def test_last_seen_survives_a_restart_and_a_store_of_an_earlier_version(world, s
     assert ann()["last_seen_unix_s"] is None
 
 
+@pytest.mark.more
 def test_the_status_in_words_is_short_and_newest_first(world, start_node, capsys):
     node = start_node(world.config)
     clients = Clients(world, node.address)

@@ -87,6 +87,7 @@ def bound_to(world, names) -> dict:
     return {"nonce": nonce, "binding": binding}
 
 
+@pytest.mark.more
 def test_a_person_at_a_party_decides_while_the_others_answer(world, clients):
     opened = world.open(world.query())
     query_id = opened.query_id
@@ -109,6 +110,7 @@ def test_a_person_at_a_party_decides_while_the_others_answer(world, clients):
     clients.check_total(opened, PARTIES)
 
 
+@pytest.mark.more
 def test_a_sleeping_party_does_not_hold_up_a_query_with_a_quorum_wait(world, clients):
     opened = world.open(world.query(quorum_wait_s=1))
     query_id, members = opened.query_id, ("ann", "bob", "cat")

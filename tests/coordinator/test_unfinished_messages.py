@@ -103,6 +103,7 @@ def test_a_member_has_few_messages_on_the_way_and_none_once_it_is_expelled(world
         connection.close()
 
 
+@pytest.mark.more
 def test_a_message_that_is_not_complete_in_time_ends_its_call(world, node, clients, monkeypatch, caplog):
     monkeypatch.setattr("wire.gate.MESSAGE_WITHIN_S", 0.2)
     with closing(RawConnection(node.address, world.tls("ann"))) as connection:

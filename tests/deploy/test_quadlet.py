@@ -12,7 +12,7 @@ import pytest
 import coordinator.server
 import parties.node
 from dpcore.errors import ConfigurationError
-from parties.data.dataset import DataAwayError
+from parties.data.held_data import DataAwayError
 from tests.deploy.containerfile import read
 from tests.deploy.reading import DEPLOY, PORT, USER, assert_command
 from tests.deploy.test_systemd import Repeated

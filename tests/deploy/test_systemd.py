@@ -14,7 +14,7 @@ import coordinator.server
 import parties.node
 from coordinator.connections import MOST_DESCRIPTORS
 from dpcore.errors import ConfigurationError, NotYetError
-from parties.data.dataset import DataAwayError
+from parties.data.held_data import DataAwayError
 from radofed.provision import provision
 from tests.deploy.reading import DEPLOY, PORT, SYSTEMD_ANALYZE, assert_command
 from tests.federation.processes import free_port

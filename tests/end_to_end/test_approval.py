@@ -226,6 +226,7 @@ def past(federation):
                 session.watch(query_id, timeout_s=HANG_S)
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("past")
 def test_the_learner_has_a_history_too(federation):
     config = ("--config", str(federation.learner.config))
@@ -353,6 +354,7 @@ def test_history_as_a_table_and_as_csv(federation):
     assert "approved by Ann" in " ".join(printed.getvalue().split())
 
 
+@pytest.mark.more
 def test_a_report_to_sign_beside_running_nodes(federation, tmp_path):
     page, registry = tmp_path / "report.html", tmp_path / "registry.yaml"
     before, found = ledger(federation), rado("ledger", "history", *at(federation, "a"), "--limit", "1000")["data"]

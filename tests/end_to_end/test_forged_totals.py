@@ -117,7 +117,6 @@ def test_the_total_of_another_query_with_the_same_question_and_rows(cohort, secr
     expect(cohort, replayed, honest(earlier))
 
 
-@pytest.mark.variants(1)
 def test_the_total_of_another_attempt(cohort, secret, obfuscator):
     fresh = CohortInMemory(KIND, secret, obfuscator, max_attempts=2)
     first = fresh.product([fresh.chunks[name] for name in ROWS])
@@ -131,7 +130,6 @@ def test_the_honest_total_opens(cohort):
     assert np.array_equal(cohort.open_products(edited(cohort, {})).values, honest(cohort))
 
 
-@pytest.mark.variants(1)
 def test_a_bound_total_without_its_tag_or_with_another_s(cohort):
     key = cohort.opened.public_key
     last = cohort.opened.ciphertexts - 1

@@ -138,7 +138,6 @@ def home(tmp_path_factory):
         node.kill()
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("name", PARTIES)
 def test_a_party_edits_its_policy_and_no_other_file(home, name):
     files = home.installed[name]
@@ -240,6 +239,7 @@ def test_certificates_are_renewed_by_what_the_operator_left_at_the_coordinator(f
     assert not renewed(four, "west", "--before-due")["data"]["is_new"]
 
 
+@pytest.mark.more
 def test_a_member_that_lost_its_keys_gets_new_ones(four):
     lost = four.request("north", "party", "--rows", "300", directory="new-north")
     refused = four.sign(lost, code=4)["error"]["message"]

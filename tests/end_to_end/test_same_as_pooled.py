@@ -210,7 +210,7 @@ POOLED = {
 }
 
 
-@pytest.mark.variants(3)
+@pytest.mark.variants(2)
 def test_the_total_is_the_pooled_sum_bit_for_bit(setting):
     opened = setting.total(*ROWS)
     assert (opened.values == POOLED[type(setting.opened.query.kind)](setting)).all()

@@ -73,6 +73,7 @@ def history(federation) -> list[dict]:
     return rado("ledger", "history", *at(federation, "a"))["data"]["queries"]
 
 
+@pytest.mark.more
 def test_a_training_of_ten_rounds_needs_one_decision(federation):
     first = train(federation, "first")
     query_id = one_that_waits(federation, federation.root / "first.log")

@@ -74,6 +74,7 @@ def stalled(federation, learner, line, after_bytes, **changes):
     return query_id
 
 
+@pytest.mark.more
 def test_a_party_killed_after_half_its_upload_is_left_out_of_the_total(federation, charged, lines):
     with running(federation, "abcd") as learner:
         query_id = stalled(federation, learner, lines[0], int(1.15 * (1 << 19)), **VANISHING)

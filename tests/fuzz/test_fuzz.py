@@ -78,6 +78,7 @@ def test_every_kind_of_message_and_every_call_has_a_target():
 READERS = {"from_bytes", "from_proto", "from_canonical", "from_toml", "from_jwk", "from_wire"}
 
 
+@pytest.mark.more
 def test_every_reader_of_bytes_and_every_kind_of_file_is_covered():
     """Enumerated from the code: methods of these names, and the constants that are a FileKind."""
     covered = {name for target in TARGETS.values() for name in target.covers}

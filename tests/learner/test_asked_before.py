@@ -48,6 +48,7 @@ def test_the_same_statistic_twice_is_found_before_it_is_sent(setting):
         assert asked(setting) == 4
 
 
+@pytest.mark.more
 def test_another_confidence_reads_the_same_answer(setting):
     with setting.session() as session:
         Federation(SessionSource(session), SCHEMA).statistic(["y == 1"], epsilon=EPSILON)
@@ -71,7 +72,6 @@ def test_a_query_that_is_not_fetched_yet_is_found_and_followed(setting):
         assert asked(setting) == 1
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("ended", ["failed", "forgotten"])
 def test_a_query_that_ended_without_an_answer_is_no_earlier_answer(setting, ended):
     with setting.session() as session:
@@ -89,6 +89,7 @@ def test_a_query_that_ended_without_an_answer_is_no_earlier_answer(setting, ende
             assert asked(setting) == 2
 
 
+@pytest.mark.more
 def test_other_parties_are_another_question(setting):
     with setting.session() as session:
         session.run(session.plan(REQUEST))
@@ -99,6 +100,7 @@ def test_other_parties_are_another_question(setting):
         assert session.asked_before(session.plan(REQUEST)) is None
 
 
+@pytest.mark.more
 def test_another_training_takes_its_first_answer_from_disk_and_its_journal_follows_it(setting, tmp_path):
     requests = [
         MomentsRequest(SCHEMA, epsilon=EPSILON, part=Fraction(1, 2)),
@@ -123,6 +125,7 @@ def test_another_training_takes_its_first_answer_from_disk_and_its_journal_follo
         assert asked(setting) == 2
 
 
+@pytest.mark.more
 def test_a_run_may_ask_the_same_in_another_round(setting, tmp_path):
     with setting.session() as session:
         source = SessionSource(session, tmp_path / "journal")

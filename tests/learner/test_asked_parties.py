@@ -148,6 +148,7 @@ def test_a_status_says_who_is_not_asked(setting, session):
     assert found["not_asked"] == ["cy"]
 
 
+@pytest.mark.more
 def test_a_training_says_when_its_rounds_ask_other_parties(setting, session, tmp_path):
     """It goes on, as it does with another roster; the first round's answer is read from disk and not asked again."""
     notes = []

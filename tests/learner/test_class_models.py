@@ -80,6 +80,7 @@ def test_newton_learns_classes_that_parties_have_apart(memory, model):
     assert "over 3 classes" in words[1]
 
 
+@pytest.mark.more
 def test_a_model_of_curves_is_learned_kept_and_predicts(memory, tmp_path):
     options = TrainOptions(to=tmp_path / "model.json", epsilon=BUDGET[0], estimator="additive", rounds=6)
     trained = AskedTraining.of("additive", options, SCHEMA).run(Federation(memory, SCHEMA))
@@ -100,6 +101,7 @@ def test_a_model_of_curves_is_learned_kept_and_predicts(memory, tmp_path):
     assert found.error.estimate == pytest.approx(error(kept), abs=0.04)
 
 
+@pytest.mark.more
 def test_more_rounds_move_the_model_closer_to_the_pooled_regression(memory):
     from sklearn.linear_model import LogisticRegression
 

@@ -70,6 +70,7 @@ def test_the_clipping_norm_counts_each_group():
     assert usual_norm(SCHEMA) == norm_bound_of(real_features=1, unit_features=2, bias=True)
 
 
+@pytest.mark.more
 def test_estimators_learn_from_days_and_from_their_parts():
     winter = NaiveBayes().fit_queries(oracle(in_winter)).theta_
     assert errors(winter, in_winter) < 0.01

@@ -49,6 +49,7 @@ def mean_cost(model: Model, table: pd.DataFrame) -> float:
     return float(np.mean(10.0 * (ill & ~called) + (called & ~ill)))
 
 
+@pytest.mark.more
 def test_a_weighted_model_finds_more_and_says_what_its_scores_are(plain, weighted, tmp_path):
     table = frame(2)
     found = [predict(model, table).labels[table["ill"] == "sick"] > 0 for model in (plain, weighted)]
@@ -68,6 +69,7 @@ def test_a_weighted_model_finds_more_and_says_what_its_scores_are(plain, weighte
     assert "class_weights" not in plain._to_json()
 
 
+@pytest.mark.more
 def test_a_weighted_model_s_log_odds_are_corrected_for_the_prior_shift(federation, weighted):
     """Where scores are log odds of the weighted population, the bins of the calibration are right."""
     assert weighted.log_odds_offset == pytest.approx(-np.log(10))
@@ -111,6 +113,7 @@ def test_a_threshold_for_a_cost_is_kept_in_the_model_and_used(federation, plain,
     assert predict(again, table).scores == pytest.approx(after.scores - 0.5)
 
 
+@pytest.mark.more
 def test_probabilities_do_not_move_with_the_threshold(federation, plain):
     found = federation.evaluate(plain, epsilon=50, cost=COST)
     calibrated = plain.calibrated(found)
@@ -123,6 +126,7 @@ def test_probabilities_do_not_move_with_the_threshold(federation, plain):
     assert "its score was lowered by a threshold" in (why_no_probability(linked.at_threshold(found.least_cost)) or "")
 
 
+@pytest.mark.more
 def test_no_model_is_made_of_a_choice_that_the_noise_hides(federation, plain):
     hidden = replace(federation.evaluate(plain, epsilon=5, cost=COST).least_cost, is_measurable=False)
     with pytest.raises(ModelError, match="not measurable at this epsilon"):

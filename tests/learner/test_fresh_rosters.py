@@ -96,7 +96,6 @@ def test_a_total_of_a_cohort_with_a_member_that_left_afterwards_opens(setting, s
     assert np.array_equal(session.fetch(query_id).integers.reshape(-1), setting.expected)
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize(("days", "says"), [(31, None), (29.5, "expires in 29 days"), (0, "never expires")])
 def test_a_plan_warns_of_the_roster_s_end(setting, session, days, says):
     serve(setting, 2, ends=int(time.time() + days * DAY_S) if days else 0)

@@ -248,6 +248,7 @@ def test_a_model_with_another_share_is_refused(memory, tmp_path, share):
         Model.load(path)
 
 
+@pytest.mark.more
 def test_descent_on_the_training_part_learns_what_it_learns_on_all_rows(memory, parts):
     """Sums over a part that were divided by all rows would shrink the model, or tilt it at the bias."""
     features, labels = pooled(memory)

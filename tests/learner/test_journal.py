@@ -80,6 +80,7 @@ def setting(tmp_path, learner_key):
     made.stub.stop()
 
 
+@pytest.mark.more
 def test_a_round_is_one_line(setting, tmp_path):
     """On a display, the line of its query; elsewhere a note."""
     stream, notes = io.StringIO(), []

@@ -53,6 +53,7 @@ def test_a_constant_label_is_said_to_be_one_that_may_not_vary(kind, constant):
     assert not any("varies" in each for each in trained(kind, varying))
 
 
+@pytest.mark.more
 def test_a_weight_that_is_far_from_0_shows_that_the_label_varies():
     """Its variance, beside so high a bound, is within the noise of the first moments; the gradients tell it."""
     random = np.random.default_rng(8)

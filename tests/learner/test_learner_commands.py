@@ -126,6 +126,7 @@ def test_a_query_interrupted_before_it_was_saved_leaves_nothing_to_follow(learne
     assert learner.asked == []
 
 
+@pytest.mark.more
 def test_without_waiting_the_next_command_is_shown(setting, learner):
     code, out, _ = learner.query("--no-wait")
     assert code == 0
@@ -167,7 +168,6 @@ def test_text_of_the_coordinator_cannot_control_the_terminal(setting, learner):
     assert "\x1b" not in learner("list")[1]
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("command", ["query", "statistic", "train"])
 def test_a_quorum_wait_is_signed_into_the_query(setting, learner, command):
     wait = ("--quorum-wait", "30", "--timeout-s", "0.2")
@@ -185,7 +185,6 @@ def test_a_quorum_wait_is_signed_into_the_query(setting, learner, command):
     assert Query.from_bytes(asked.payload).quorum_wait_s == 30
 
 
-@pytest.mark.variants(2)
 @pytest.mark.parametrize("command", ["query", "statistic", "train", "histogram", "quantiles", "evaluate", "select"])
 def test_a_purpose_is_signed_into_the_query(setting, learner, command):
     trained = learner.directory / "trained.json"
@@ -250,6 +249,7 @@ def test_a_selection_of_nothing_is_refused_before_anything_is_asked(setting, lea
     assert words in " ".join(err.split())
 
 
+@pytest.mark.more
 def test_models_are_compared_on_the_rows_that_they_hold_back(setting, learner):
     files = [learner.directory / f"{name}.json" for name in ("first", "second")]
     for sign, file in zip((1.0, -1.0), files, strict=True):
@@ -367,6 +367,7 @@ def test_no_file_is_overwritten(setting, learner, tmp_path):
     assert "secret" not in out + err
 
 
+@pytest.mark.more
 def test_rados_that_a_model_separates_are_reported(learner, tmp_path):
     _, found = learner.json("query", "--schema", str(tmp_path / "schema.toml"), "--design", "dp-feat",
                             "--rados", "2", "--sensitive", "smoker", "--max-rows", "10000")  # fmt: skip

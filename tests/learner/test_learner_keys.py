@@ -66,7 +66,6 @@ def test_a_rotated_key_stays_beside_the_new_one(made, tmp_path):
         load_key_of(path, first.public_key)
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("at", ["retire", *(pytest.param(at, marks=pytest.mark.slow) for at in ("create", "replace"))])
 def test_a_rotation_that_ends_early_loses_no_key_and_can_be_repeated(made, tmp_path, monkeypatch, at):
     path, first = tmp_path / "paillier.jwk", made[1]

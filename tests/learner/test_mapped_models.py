@@ -78,6 +78,7 @@ def test_it_learns_the_bend_from_encrypted_answers_within_the_budget(fitted, tab
     assert model.statement.scope == "record"
 
 
+@pytest.mark.more
 def test_it_is_saved_and_gives_the_same_scores(fitted, table, tmp_path):
     model, estimator, _ = fitted
     model.save(tmp_path / "model.json")

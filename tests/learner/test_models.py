@@ -75,7 +75,6 @@ def release(learner_key):
     )
 
 
-@pytest.mark.variants(2)
 @pytest.mark.parametrize("name", [name for name in FROM_RELEASES if hasattr(class_of(name), "fit_release")])
 def test_training_on_a_release(release, table, name):
     model = train(release, name)

@@ -172,7 +172,6 @@ def test_overflow_names_the_number_to_change(world):
         world.plan(request)
 
 
-@pytest.mark.variants(2)
 @pytest.mark.parametrize(
     ("rows", "rados", "bits", "fewer"),
     [(10_000, 7000, None, True), (50_000, 1000, None, True), (1000, 10, None, False), (50_000, 1000, 14, False)],
@@ -215,7 +214,6 @@ SENT = {
 }
 
 
-@pytest.mark.variants(2)
 @pytest.mark.parametrize("name", SENT)
 def test_the_query_that_is_sent_has_the_figures_of_rado_plan(setting, capsys, tmp_path, name):
     file = tmp_path / "schema.toml"

@@ -65,7 +65,6 @@ def test_every_estimator_is_said_to_give_log_odds_or_not():
     assert not LOG_ODDS.keys() & OTHER_SCORES.keys()
 
 
-@pytest.mark.variants(4)
 @pytest.mark.parametrize("name", sorted(BY_QUERIES))
 def test_the_models_of_estimators_take_raw_frames(federation, name):
     try:

@@ -32,7 +32,6 @@ REQUESTS = {
 SCOPES = {"joint": "joint"}
 
 
-@pytest.mark.variants(3)
 @pytest.mark.parametrize("name", REQUESTS)
 def test_noise_is_calibrated_to_what_was_asked_under_collusion(learner_key, name):
     plan = World(learner_key, {"a": 1000, "b": 2000, "c": 3000, "d": 1500}).plan(REQUESTS[name])

@@ -138,6 +138,7 @@ class TestOpening:
         with pytest.raises(SeededRandomRefusedError):
             asked.open(SeededRandom(1))
 
+    @pytest.mark.more
     def test_every_place_is_chosen_equally_often(self, monkeypatch):
         """Fails by chance with a probability below 10^-9."""
         count, openings, chosen = 7, 7_000, Counter()

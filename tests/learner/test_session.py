@@ -210,7 +210,6 @@ def test_a_query_of_another_state_cannot_be_fetched(session):
     assert caught.value.code is Code.QUERY_UNKNOWN
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("code", [Code.TOTAL_UNAVAILABLE, Code.QUERY_UNKNOWN])
 def test_a_total_that_is_not_there(setting, session, code):
     query_id = session.ask(session.plan(REQUEST))
@@ -231,7 +230,6 @@ def change_content(chunk):
     return chunk
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("spoil", [change_index, change_content])
 def test_a_malformed_chunk_is_refused(setting, session, spoil):
     query_id = session.ask(session.plan(REQUEST))
@@ -261,7 +259,6 @@ def test_a_release_of_a_later_attempt_counts_every_attempt_under_collusion(setti
     assert Release.load(session.release_directory(release.query_id)).statement == release.statement
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("rows", [1, 2])
 def test_a_party_of_one_or_two_rows_does_not_lose_the_release(setting, session, rows):
     """The plan was feasible at the sizes of the roster; an acceptance with other sizes came after the charge."""

@@ -140,7 +140,6 @@ def test_an_answer_in_another_study_is_found_with_that_study(configured, file, c
             assert ('the same in the study "EK 2026/17", "Which' in str(caught.value)) == said
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("command", ["query", "statistic", "train"])
 def test_commands_take_the_file_and_history_shows_it(setting, capsys, tmp_path, file, command):
     schema = tmp_path / "schema.toml"

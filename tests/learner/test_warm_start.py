@@ -53,6 +53,7 @@ def saved(earlier, tmp_path):
     return save
 
 
+@pytest.mark.more
 def test_the_first_gradient_is_asked_for_at_the_weights_of_the_earlier_model(memory, earlier, saved, tmp_path):
     before = len(memory.asked)
     trained(memory, tmp_path, start_from=saved(), epoch=NOVEMBER)
@@ -84,6 +85,7 @@ def test_another_epoch_costs_the_larger_of_both_and_the_same_rows_the_sum(memory
     assert unknown.statement.epsilon == pytest.approx(alone.epsilon + before.epsilon)
 
 
+@pytest.mark.more
 def test_a_chain_of_months_costs_the_worst_month_and_is_known_to_a_later_one(memory, saved, tmp_path):
     november = trained(memory, tmp_path, start_from=saved(), epoch=NOVEMBER)
     november.save(tmp_path / "november.json")

@@ -31,7 +31,6 @@ def test_a_training_after_a_batch_checks_all_of_its_queries_before_the_first(mem
     assert oracle.left == Fraction(1, 2)
 
 
-@pytest.mark.variants(2)
 @pytest.mark.parametrize("name", SEVERAL_ROUNDS)
 def test_the_advice_of_an_oracle_of_its_own_works(memory, name):
     federation = Federation(memory, SCHEMA)

@@ -52,6 +52,7 @@ def test_four_are_named():
     assert NAMES == ["public-statistics", "research-within-epsilon-1", "ask-me-always", "closed"]
 
 
+@pytest.mark.more
 def test_each_level_is_what_a_party_decides_on_real_queries(world):
     designs = set()
     for name, asked in every_query(world).items():

@@ -33,6 +33,7 @@ def test_a_party_that_rejects_its_coordinator_logs_only_json(offline, tmp_path):
     assert "no work" in events(offline, "ada")
 
 
+@pytest.mark.more
 def test_a_coordinator_that_is_called_without_tls_logs_only_json(offline):
     offline.fresh = True
     offline.start("coordinator")

@@ -12,7 +12,8 @@ from dpcore.errors import ConfigurationError, DataError
 from dpcore.records.features import BooleanFeature
 from dpcore.records.held_back import RowKey
 from parties.config import PartyConfig
-from parties.data.dataset import HeldData, load
+from parties.data.dataset import load
+from parties.data.held_data import HeldData
 from parties.local_control import DataReloads
 from radobase.logs import Log
 from radofed.cli.entry_point import run

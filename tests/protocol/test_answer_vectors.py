@@ -96,6 +96,7 @@ def test_values_to_ciphertexts(kind):
         assert key.to_wire(made).hex() == member["chunk"]
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_upload_is_opened_with_its_peers_mask_keys(kind, secret):
     """What the conformance kit does."""

@@ -149,6 +149,7 @@ def test_a_journal_with_another_state_directory_is_not_overwritten(setting, tmp_
     assert len(setting.stub.submitted) == 2
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("code", [Code.INTERNAL, Code.DRAINING])
 def test_a_round_that_continues_is_not_asked_again(setting, tmp_path, code):
     journal = tmp_path / "journal"
@@ -195,7 +196,7 @@ class Killed(BaseException):
     """Stands for a process that ends here."""
 
 
-@pytest.mark.variants(2)
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("place", ["ask", "send", "watch", "fetch", "_saved"])
 def test_a_run_that_is_killed_anywhere_asks_once(setting, tmp_path, monkeypatch, place):
     journal = tmp_path / "journal"

@@ -139,7 +139,6 @@ channel.close()
 """
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     ("quiet", "verbosity", "speaks"), [("", None, True), ("quiet_grpc()", None, False), ("quiet_grpc()", "INFO", True)]
 )

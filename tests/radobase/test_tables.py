@@ -236,7 +236,6 @@ def test_arrow_holds_little_of_a_parquet_file(tmp_path):
     assert 0 < held < path.stat().st_size / 2
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     "start",
     [

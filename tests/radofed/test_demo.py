@@ -475,7 +475,6 @@ class TestTables:
         expected = 0.4 * OWN_SHARE / (0.4 * OWN_SHARE + 0.6 * (1 - OWN_SHARE) / 3)
         assert share == pytest.approx(expected, abs=0.03)
 
-    @pytest.mark.variants(2)
     @pytest.mark.parametrize("parties", [2, 3, 10, 30, 50])
     def test_every_party_has_rows_enough(self, tmp_path, parties):
         """The first party has at most about four times the rows of the last, whatever their number."""
@@ -518,6 +517,7 @@ class TestTables:
         with pytest.raises(ConfigurationError, match="too few"):
             own_file(tmp_path / "d", own_table(tmp_path / "own.csv", 20), Schema.from_toml(SCHEMA), 4, "iid")
 
+    @pytest.mark.more
     def test_a_party_of_one_class_has_a_baseline_too(self, tmp_path):
         data = digits(tmp_path / "d", 4)
         lines = data.parties["west"].read_text().splitlines()

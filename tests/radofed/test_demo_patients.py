@@ -18,6 +18,7 @@ def rows_of(*files):
     return [row for file in files for row in csv.DictReader(file.open())]
 
 
+@pytest.mark.more
 def test_four_hospitals_of_unequal_size(made):
     assert tuple(made.parties) == ("north", "south", "east", "west")
     sizes = [len(read_xy([file], made.schema)[1]) for file in made.parties.values()]
@@ -28,6 +29,7 @@ def test_four_hospitals_of_unequal_size(made):
     assert ROWS == 20_000
 
 
+@pytest.mark.more
 def test_they_are_the_same_every_time(made, tmp_path):
     again = patients(tmp_path / "data", 4)
     for name, file in made.parties.items():
@@ -35,6 +37,7 @@ def test_they_are_the_same_every_time(made, tmp_path):
     assert made.test.read_bytes() == again.test.read_bytes()
 
 
+@pytest.mark.more
 def test_a_hospital_treats_its_own_diagnoses(made):
     """North owns 3.2 of 8 diagnoses, the first three of them alone."""
     own = list(DIAGNOSES)[:3]
@@ -43,6 +46,7 @@ def test_a_hospital_treats_its_own_diagnoses(made):
     assert all(set(DIAGNOSES) == {row["diagnosis"] for row in rows_of(file)} for file in made.parties.values())
 
 
+@pytest.mark.more
 def test_who_comes_back_follows_the_documented_score(made):
     """Logistic regression without a penalty finds the weights again, within four of its standard errors."""
     rows = rows_of(*made.parties.values(), made.test)
@@ -65,7 +69,7 @@ def test_who_comes_back_follows_the_documented_score(made):
     assert errors.max() < 0.1
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize("parties", [2, 50])
 def test_any_number_of_hospitals_fits_the_schema(tmp_path, parties):
     data = patients(tmp_path / "data", parties)

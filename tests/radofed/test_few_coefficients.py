@@ -56,6 +56,7 @@ def test_a_plan_says_so_and_what_would_do(tmp_path, capsys, target):
     assert found["feasible"]
 
 
+@pytest.mark.more
 def test_a_training_in_python_warns_before_it_asks(table):
     federation = simulated_federation(table, label="ill", positive="yes", parties=4, seed=1)
     with pytest.warns(UserWarning, match=FEW):
@@ -65,6 +66,7 @@ def test_a_training_in_python_warns_before_it_asks(table):
     assert not any(FEW in str(each.message) for each in said)
 
 
+@pytest.mark.more
 def test_the_command_warns_before_it_sends(setting, tmp_path, capsys):
     setting.rows = {"ada": 100, "bo": 200}
     run(

@@ -150,7 +150,7 @@ def assert_works(capsys, arguments, ways, times):
 
 
 # Every second one in `make test-more`, a few in `make test`; the two that take longest are not among them.
-@pytest.mark.variants(5)
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("case", [*CASES[::2], *(pytest.param(case, marks=pytest.mark.slow) for case in CASES[1::2])])
 def test_every_suggestion_works(capsys, tmp_path, monkeypatch, case):
     monkeypatch.chdir(tmp_path)

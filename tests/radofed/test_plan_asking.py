@@ -76,6 +76,7 @@ class Watched(SimulatedSource):
         return self.plans[-1]
 
 
+@pytest.mark.more
 def test_a_plan_says_what_adaptive_questions_keep(capsys, patients_toml):
     asked = ("--statistic", "y == 1", "--schema", patients_toml, "--party-rows", "9000,9000,9000", "--epsilon", "1")
     fixed, adaptive = data(capsys, *asked), data(capsys, *asked, "--adaptive", "5")
@@ -87,7 +88,6 @@ def test_a_plan_says_what_adaptive_questions_keep(capsys, patients_toml):
     assert any("each of which earlier answers may have chosen" in sentence for sentence in sentences)
 
 
-@pytest.mark.variants(4)
 @pytest.mark.parametrize("estimator", [name for name in BY_QUERIES if name not in EVENT_TIMES])
 def test_a_plan_is_what_the_estimator_then_asks_and_costs(patients_file, estimator):
     # The key's size is that of a simulation.
@@ -185,6 +185,7 @@ def test_a_statistic_s_plan_has_its_tolerance(capsys, patients_file, patients_to
     assert "8000 rows cannot keep a tolerance" in few["reason"]
 
 
+@pytest.mark.more
 def test_the_noise_is_that_of_the_answers(patients_file):
     """By other code: what oracles state of their answers, and the plan of a design."""
     federation = simulated_federation(patients_file, schema=PATIENTS, parties=4, seed=7)
@@ -214,6 +215,7 @@ def test_the_noise_is_that_of_the_answers(patients_file):
     assert thrice.signal.noise_over_sampling == pytest.approx(once.signal.noise_over_sampling, rel=1e-4)
 
 
+@pytest.mark.more
 def test_honest_parties_are_counted_as_in_a_query():
     for parties, honest in ((4, 1), (4, 2), (4, 3), (5, 2), (2, 1), (2, 2)):
         counted = ask_cost(request(predicates=("y == 1",), party_rows=(2000,) * parties, honest=honest))
@@ -236,6 +238,7 @@ def test_no_figure_of_privacy_depends_on_the_made_up_rows(monkeypatch):
     assert not np.array_equal(made_up_records(PATIENTS).features[:, 0], np.zeros(512))
 
 
+@pytest.mark.more
 def test_without_a_schema_an_estimator_of_numbers_is_planned(capsys):
     found = data(capsys, "--estimator", "newton", "--rows", "8000", "--parties", "4", "--coordinates", "18",
                  "--epsilon", "1")  # fmt: skip
@@ -276,7 +279,7 @@ DESIGNS = {
 }
 
 
-@pytest.mark.variants(6)
+@pytest.mark.variants(3)
 @pytest.mark.parametrize("name", DESIGNS)
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_plan_over_a_schema_is_the_query_s_own_plan(learner_key, name, bias):
@@ -392,6 +395,7 @@ def test_release_estimators_are_told_from_those_that_ask():
     assert (parties.rows, parties.unanswered, parties.plans) == (8000, (), [])
 
 
+@pytest.mark.more
 def test_a_plan_of_curves_of_several_classes_counts_their_gradients():
     label = Classes(column="kind", values=("ant", "bee", "cow"))
     schema = replace(made_up_schema(6), label=label)

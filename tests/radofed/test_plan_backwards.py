@@ -14,6 +14,7 @@ from radofed.cli.entry_point import run
 from radofed.demo.tables import schema
 from radofed.planning.from_options import smallest_epsilon
 from radofed.planning.signal import Signal
+from tests.examples import examples
 
 SIZES = ("--rows", "40000", "--parties", "4", "--coordinates", "20")
 EPSILONS = [Fraction(d, 10) * Fraction(10) ** power for power in range(-4, 2) for d in range(10, 100)]
@@ -41,7 +42,6 @@ def below(epsilon: str) -> str:
     return str(float(smaller * power))
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("name", WANTED)
 def test_the_epsilon_is_the_smallest_that_is_enough(capsys, name):
     arguments, worth = WANTED[name]
@@ -104,7 +104,7 @@ class Request:
 
 
 @pytest.mark.more
-@settings(max_examples=200)
+@settings(max_examples=examples(50, 200))
 @given(
     # From each of these epsilons on more is asked, and each answer is worth less.
     st.lists(st.tuples(st.integers(1, 9999), st.floats(0.05, 1)), max_size=4),
@@ -130,7 +130,6 @@ def test_no_smaller_epsilon_is_enough_although_more_is_asked_at_larger_ones(step
     assert too_little == max((each for each in EPSILONS if each < needed), default=0)
 
 
-@pytest.mark.variants(4)
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

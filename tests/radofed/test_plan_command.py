@@ -51,6 +51,7 @@ def test_every_figure_is_there(capsys):
     assert set(data(capsys, *POOL, "--coordinates", "20")) == KEYS | SIZES
 
 
+@pytest.mark.more
 def test_rows_are_split_as_equally_as_can_be(capsys):
     found = data(capsys, "--rows", "4177", "--parties", "10", "--rados", "100", "--epsilon-per-rado", "0.5")
     assert found["party_rows"] == [418] * 7 + [417] * 3
@@ -67,6 +68,7 @@ def test_rows_are_split_as_equally_as_can_be(capsys):
     assert split_equally(7, 7) == (1,) * 7
 
 
+@pytest.mark.more
 def test_stated_parties_and_the_exact_split(capsys):
     stated = ("--party-rows", "1200,900,400", "--rados", "50", "--epsilon-per-rado", "0.5")
     local, exact = (data(capsys, *stated, "--split", split) for split in ("local", "exact"))
@@ -321,7 +323,6 @@ def test_bad_input_is_one_sentence_and_4(capsys, arguments):
     assert len(found["error"]["message"]) > 10
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("split", ["local", "exact"])
 @pytest.mark.parametrize("options", [{}, {"epsilon": Fraction(1)}, {"epsilon_per_rado": Fraction(1, 10)}])
 def test_large_plans_are_feasible(options, split):
@@ -337,7 +338,7 @@ def test_cohorts_of_any_size_have_honest_parties():
     assert honest == [1, 2, 2, 2, 3, 4]
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("arguments", "panels"),
     [
@@ -380,6 +381,7 @@ def test_a_picture_is_not_drawn_over_a_file(capsys, tmp_path):
     assert file.read_bytes() == b"mine"
 
 
+@pytest.mark.more
 def test_words_fit_the_number_of_parties(capsys):
     assert run(["plan", "--design", "dp-feat", *POOL]) == 0
     assert "collude" not in capsys.readouterr().out

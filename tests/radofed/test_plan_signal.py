@@ -125,7 +125,6 @@ def test_a_noised_table_s_noise_is_of_each_row_and_a_rado_s_of_its_draw(capsys):
         assert found["worth_of"] == "rados"
 
 
-@pytest.mark.variants(3)
 @pytest.mark.parametrize("name", LOST)
 def test_noise_that_exceeds_the_signal_raises_an_alarm_whose_advice_works(capsys, name):
     arguments = [*LOST[name]]

@@ -88,7 +88,6 @@ def asked(estimator, epsilon, delta, shared):
     return bare_ask_cost(request), parties.plans
 
 
-@pytest.mark.variants(2)
 @pytest.mark.parametrize("delta", [Fraction(1, 10**6), Fraction(0)], ids=["gaussian", "laplace"])
 @pytest.mark.parametrize("epsilon", ["0.05", "2"])
 @pytest.mark.parametrize("estimator", ASKED)
@@ -138,7 +137,6 @@ def exact_worths(kind, bits, d, places, *, bias):
     return worth_of(sum(ROWS) * values.var(axis=0) / kind.shares.deviation(len(ROWS)) ** 2, sum(ROWS))
 
 
-@pytest.mark.variants(6)
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("d", [1, 2, 9])
 @pytest.mark.parametrize("epsilon", ["0.01", "3"])

@@ -194,6 +194,7 @@ def test_what_is_asked_wrongly_is_refused_before_anything_is_asked(asked, model)
     assert len(asked.answers) == before
 
 
+@pytest.mark.more
 def test_inquiries_and_plans_are_shown_as_tables(asked):
     before = len(asked.answers)
     plan = asked.plan("describe", ["age"], epsilon=1)
@@ -207,6 +208,7 @@ def test_inquiries_and_plans_are_shown_as_tables(asked):
     assert found.one("mean", "age").estimate == pytest.approx(57, abs=2)
 
 
+@pytest.mark.more
 def test_a_training_and_an_evaluation_are_planned_as_they_are_asked(asked, model):
     before = len(asked.answers)
     plan = asked.plan("train", "newton", epsilon=1, rounds=2, hold_back=0.2)
@@ -294,6 +296,7 @@ def test_what_notebooks_show_is_escaped_and_small(model, tmp_path):
         picture.save("model.png")
 
 
+@pytest.mark.more
 def test_a_model_of_a_number_predicts_in_units_and_says_them(tmp_path):
     with federation(COST) as asked:
         model = asked.train("newton", epsilon=4)
@@ -343,6 +346,7 @@ def test_a_model_of_several_classes_predicts_their_names():
     assert "<svg" in model.plot()._repr_html_()
 
 
+@pytest.mark.more
 def test_a_model_of_a_time_to_an_event_predicts_means_and_says_ratios():
     head, _, features = SCHEMA.partition("[label]")
     label = """[label]
@@ -390,6 +394,7 @@ unlisted = "refuse"
         model.predict_proba(NEW)
 
 
+@pytest.mark.more
 def test_a_number_that_is_learned_by_its_logarithm_has_ratios():
     tables = {
         name: frame.assign(cost=np.exp(1 + 0.02 * frame["age"] + 0.4 * frame["smoker"]))
@@ -406,6 +411,7 @@ def test_a_number_that_is_learned_by_its_logarithm_has_ratios():
     assert "R^2" in str(model.errors(tables["north"]))
 
 
+@pytest.mark.more
 def test_effects_that_add_up_have_no_ratios(asked, model):
     with pytest.raises(radofed.SchemaError, match="ratio of predictions"):
         model.ratios()
@@ -421,6 +427,7 @@ def test_effects_that_add_up_have_no_ratios(asked, model):
         nothing.plot()
 
 
+@pytest.mark.more
 def test_whole_numbers_may_be_floats_and_one_column_stands_alone(asked):
     found = federation(seed=1.0).train("newton", epsilon=1.0, rounds=2.0)
     assert found.statement.releases == 2

@@ -94,6 +94,7 @@ def test_every_attack_is_played_on_every_design_and_drawn(party, capsys):
     assert rehearse(party, capsys, *QUICK, "--picture", str(picture))[0] == 4
 
 
+@pytest.mark.more
 def test_people_read_a_table_and_what_it_means(party, capsys):
     code, out, err = rehearse(party, capsys, *QUICK, "--attack", "membership", "--rows", "20")
     assert code == 0

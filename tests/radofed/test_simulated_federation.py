@@ -147,6 +147,7 @@ def test_both_parts_of_the_rows_add_up_to_all(table, age):
     assert np.abs(again.values * again.rows - counts[1]).max() <= 2 * noise
 
 
+@pytest.mark.more
 def test_encryption_changes_no_answer_about_a_part(table):
     plain, encrypted = (
         asked(table, **options).hold_back(HALF)[1] for options in ({}, {"encrypt": True, "key_bits": 2048})

@@ -341,7 +341,6 @@ def test_a_budget_is_checked():
 # Learners of dpcore.
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("name", ["naive-bayes", "decision-stump", "decision-list"])
 def test_named_learners_ask_and_learn(table, name):
     result, _ = asked(table, estimators=name, epsilon=50, folds=2)
@@ -425,7 +424,6 @@ def test_options_are_the_learner_s_parameters(table):
     assert figures(named) != figures(asked(table, estimators="threshold", options=NEEDED["threshold"], **given)[0])
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("name", ["radoboost", "adaboost"])
 def test_learners_that_do_not_ask_have_options_too(table, name):
     given = {"estimators": name, "design": "plain", "epsilon": None, "folds": 2, "seed": 1}

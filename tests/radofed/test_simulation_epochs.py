@@ -45,6 +45,7 @@ def errors(found: dict, model: str) -> np.ndarray:
     return np.array([each[model] for each in found["epochs"]])
 
 
+@pytest.mark.more
 def test_an_update_that_forgets_recovers_after_a_drift_and_one_that_adds_up_does_not(table):
     """The figures of docs/simulation.md, at this seed."""
     found = simulated(table)
@@ -164,6 +165,7 @@ def test_a_warm_start_needs_fewer_rounds_for_the_error_of_a_cold_one(tmp_path):
     assert drifted["rounds"][0]["warm"] > drifted["rounds"][0]["cold"] + 0.1
 
 
+@pytest.mark.more
 def test_python_simulates_epochs_as_the_command_does(table):
     asked = {"label": "ill", "positive": "yes", "parties": 3, "workers": 0, "epsilon": 2}
     months = simulate(table, epochs="by-column:month", forgetting="1/3", **asked)

@@ -141,7 +141,6 @@ def _untruncated(generator):
     return np.column_stack([generator.binomial(rows, 0.5, RADOS) for rows in ROWS])
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("split", [_rounded_in_proportion, _multinomial, _flat_k, _untruncated])
 def test_a_wrong_split_is_rejected(split):
     counts = split(np.random.default_rng(7))

@@ -69,6 +69,7 @@ def test_epsilons_at_which_the_model_is_straight_are_said(capsys, table, tmp_pat
     assert not any("straight" in note for note in found["data"]["notes"])
 
 
+@pytest.mark.more
 def test_an_epsilon_that_is_not_possible_is_left_out_but_not_the_one_that_is_printed(table):
     result = simulate(table, folds=2)
 

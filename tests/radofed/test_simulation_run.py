@@ -51,7 +51,7 @@ def test_a_simulation_repeats_and_another_seed_is_another(table):
     assert by_name["mean-variance"]["test_error_mean"] < by_name["majority"]["test_error_mean"] - 0.1
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize(
     "options",
     [
@@ -129,6 +129,7 @@ def test_the_rados_are_those_of_the_training_rows(table):
     assert result.federation.party_rows == (30, 30)
 
 
+@pytest.mark.more
 def test_logistic_is_scikit_learn_s_on_the_same_rows_and_folds(table):
     result = simulate(table, schema=SCHEMA)
     with gzip.open(table, "rt") as file:
@@ -154,7 +155,6 @@ def test_auc_counts_ties_as_half():
     assert np.isnan(auc(margins, np.ones(300, dtype=np.int8)))
 
 
-@pytest.mark.variants(2)
 @pytest.mark.parametrize("partition", ["iid", "size-skew", "label-skew", "by-column:site"])
 def test_partitions_change_the_parties_but_not_the_distribution(table, partition):
     result, releases = recorded(table, partition=partition, rados=200)
@@ -166,6 +166,7 @@ def test_partitions_change_the_parties_but_not_the_distribution(table, partition
     assert result.federation.partition == partition
 
 
+@pytest.mark.more
 def test_a_marginal_budget_sets_how_many_rados(table):
     result = simulate(table, design="dp-feat", sensitive=["member"], epsilon="2.5", parties=2)
     assert result.privacy.scope == "marginal"
@@ -175,6 +176,7 @@ def test_a_marginal_budget_sets_how_many_rados(table):
         simulate(table, design="dp-feat", sensitive=["member"], epsilon="2.5", parties=2, rados=70)
 
 
+@pytest.mark.more
 def test_an_exact_split_says_whom_it_trusts(table):
     options = {"design": "dp-feat", "sensitive": "member", "rados": 20, "epsilon_per_rado": "3", "delta": "0.01"}
     exact, local = (simulate(table, split=split, **options) for split in ("exact", "local"))
@@ -183,6 +185,7 @@ def test_an_exact_split_says_whom_it_trusts(table):
     assert exact.privacy.epsilon < local.privacy.epsilon
 
 
+@pytest.mark.more
 def test_an_exact_split_of_counts_does_not_cover_the_coordinator(table):
     options = {"design": "dp-feat", "sensitive": "member", "rados": 20, "epsilon_per_rado": "3", "delta": "0.01"}
     counts = simulate(table, split="exact", **options)
@@ -243,6 +246,7 @@ def test_a_row_without_values_stays_in_training_and_is_never_tested(tmp_path):
     assert [release.rows for release in releases] == [ROWS - count for count in tested]
 
 
+@pytest.mark.more
 def test_inference_is_not_private_and_says_so(table):
     inferred, given = simulate(table, rados=5), simulate(table, rados=5, schema=SCHEMA)
     assert any("not private" in note for note in inferred.notes)
@@ -377,6 +381,7 @@ def test_the_command_refuses_with_an_exit_code(table, capsys, options, code):
     assert json.loads(capsys.readouterr().out)["status"] == "error"
 
 
+@pytest.mark.more
 def test_the_text_is_for_people(table, capsys):
     assert run(["simulate", "--data", str(table), *COMMAND]) == 0
     captured = capsys.readouterr()
@@ -393,6 +398,7 @@ def test_rows_for_a_directory_that_is_not_there_are_refused_before_any_work(tabl
     assert "fold 1" not in captured.err
 
 
+@pytest.mark.more
 def test_rados_of_one_side_are_said_to_be(tmp_path):
     path = tmp_path / "apart.csv"
     path.write_text("x,y\n" + "".join(f"{2 * (i % 2) - 1},{i % 2}\n" for i in range(60)))
@@ -412,6 +418,7 @@ def test_rados_of_one_side_are_said_to_be(tmp_path):
     assert not any(note.startswith("mean-variance, in") for note in found.notes)
 
 
+@pytest.mark.more
 def test_what_stands_for_missing_cells_is_one_sentence(tmp_path):
     path = tmp_path / "gaps.csv"
     path.write_text(

@@ -25,12 +25,12 @@ def loaded(*arguments):
     return set(names)
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("arguments", [("--help",), ("plan", "--help"), ("learner", "query", "--help")])
 def test_help_loads_nothing_that_computes(arguments):
     assert not loaded(*arguments) & (SLOW | {"numpy", "scipy", "gmpy2", "cryptography"})
 
 
+@pytest.mark.more
 def test_a_simulation_of_one_party_is_refused_before_anything_is_loaded():
     """Not even the file is looked for."""
     done = subprocess.run(

@@ -45,7 +45,7 @@ def test_no_damage_of_a_real_table_is_silent(tmp_path, path, damage):
     check_damage(shared(path), damage, tmp_path)
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize("name", ["adult_test", "heart_hungarian", "breast_wisconsin_original", "ionosphere"])
 def test_a_draft_fits_its_own_file(name):
     path = SHARED / f"{name}.csv.gz"

@@ -72,7 +72,7 @@ def lower_limit(right: float, trials: int) -> float:
     return float(stats.beta.ppf(1 - CONFIDENCE, right, trials - right + 1))
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize("epsilon", [None, Fraction(1), Fraction(2)])
 def test_the_marginal_design_gives_the_bit_away(epsilon):
     design = DpFeatDesign((SensitiveFeature(SENSITIVE, "smoker"),), epsilon)

@@ -37,7 +37,6 @@ def polya_masses(scale: float, shares: int, count: int) -> np.ndarray:
     return (-math.expm1(-1 / scale)) ** (1 / shares) * ratios
 
 
-@pytest.mark.variants(2)
 @pytest.mark.parametrize(
     ("scale", "shares"), [(Fraction(1), 1), (Fraction(7, 3), 2), (Fraction(30), 5), (Fraction(9), 200)]
 )
@@ -50,7 +49,6 @@ def test_polya_samples_have_their_distribution(scale, shares):
     assert chi_square(sample, 0, polya_masses(float(scale), shares + 1 + shares // 8, count)) < REJECT
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     ("scale", "shares"), [(Fraction(1, 2), 3), (Fraction(5, 2), 4), (Fraction(20), 3), (Fraction(12), 40)]
 )
@@ -133,7 +131,7 @@ def test_randomized_response_has_its_distribution():
         assert np.abs(found - 100_000 * (np.arange(6) == true)).max() < 4.5 * mechanism.variance(found)[true] ** 0.5
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize("rule", ["exponential", "permute-and-flip"])
 @pytest.mark.parametrize("drawn", [8000, pytest.param(30_000, marks=pytest.mark.slow)])
 def test_choices_have_their_distribution(rule, drawn):

@@ -58,7 +58,6 @@ def mean_p_value(sample: np.ndarray) -> float:
     return float(2 * stats.norm.sf(abs(z)))
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("sigma", [1, 3, 20])
 def test_discrete_gaussian_has_its_distribution(sigma):
     sample = discrete_gaussian(sigma, 200_000, SeededRandom(sigma))
@@ -152,7 +151,6 @@ def noise_in(query: RadosQuery, held: Records, seed: int) -> np.ndarray:
     return whole - prepared.sums_over(signatures)
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("fraction", [None, Fraction(1, 4)])
 def test_gaussian_noise_is_on_every_value_at_its_scale(fraction):
     noise = noise_in(RadosQuery(20_000, GaussianDesign(CLIP, 12, fraction)), records(40), 6)

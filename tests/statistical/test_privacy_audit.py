@@ -97,7 +97,6 @@ def test_without_the_clip_of_a_person_the_audit_fails(monkeypatch):
     assert one.bound(3000, 3, DOUBT / 6) > one.printed
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("name", SMALL)
 def test_a_small_audit_stays_below_what_is_printed_and_finds_half_the_noise(name):
     one, doubt = case(name), DOUBT / (2 * len(SMALL))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from dpcore.errors import ConfigurationError
 from rado.v1 import cohort_pb2, join_pb2, query_pb2, roster_pb2
+from tests.examples import examples
 from wire.codec import parse
 from wire.envelopes import (
     SIGNER_ROLE,
@@ -102,7 +103,7 @@ def test_unknown_fields_are_refused_at_every_depth():
 
 
 @given(st.binary(max_size=300))
-@settings(max_examples=300)
+@settings(max_examples=examples(60, 300))
 def test_any_bytes_parse_or_are_refused(data):
     for message_type in (query_pb2.Query, cohort_pb2.Cohort, roster_pb2.Roster):
         refused = None

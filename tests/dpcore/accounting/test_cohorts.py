@@ -35,6 +35,7 @@ def cohorts(draw, most: int = 60) -> Cohorts:
     return Cohorts(smallest, draw(st.integers(1, smallest)), largest)
 
 
+@pytest.mark.more
 @given(cohorts(), st.integers(SMALLEST_SHARE_SIGMA, LARGEST_SIGMA))
 def test_the_honest_parties_noise_is_never_less_than_what_is_charged_and_hardly_more(admitted, sigma):
     charged = admitted.honest * sigma**2

@@ -114,7 +114,6 @@ def test_mass_of_a_range():
     assert binomial_mass(10, 6) == 0
 
 
-@pytest.mark.variants(2)
 @pytest.mark.parametrize("epsilon", [1.0, 4.0, 8.0])
 @pytest.mark.parametrize(("rows", "n"), [(60, 2), (24, 3)])
 def test_brackets_hold_tiny_deltas_in_both_directions(rows, n, epsilon):
@@ -362,6 +361,7 @@ def test_bad_arguments():
             delta_for([100], 1, None, epsilon)
 
 
+@pytest.mark.more
 def test_large_plans_are_counted():
     for rows, epsilon in (([10**6], Fraction(1, 10)), ([250_000 + i for i in range(4)], None), ([10**6], None)):
         found = account(rows, 10_000, epsilon, 1e-6)

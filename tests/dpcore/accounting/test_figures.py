@@ -14,7 +14,6 @@ RELATIVE = 1e-6
 OF_DIFFERENCES = 3e-3
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("part", PARTS)
 def test_the_figures_are_those_that_are_stored(part):
     found, stored = figures(part), STORED[part]

@@ -160,6 +160,7 @@ def test_the_figure_is_within_the_limit_exactly_for_what_is_admitted(held, earli
     assert LIMIT.admits(total) is (spent <= 10) or spent == pytest.approx(10, rel=1e-9)
 
 
+@pytest.mark.more
 @given(st.lists(releases, min_size=1, max_size=8), st.sampled_from([1, 3, 12, 60]))
 def test_the_figure_never_jumps_by_more_than_the_plain_sum(order, times):
     """Whatever was asked before: by a pure release's epsilon, and by what another release costs by its own rho."""

@@ -241,6 +241,7 @@ class TestSeveral:
         assert found.lower <= gaussian_epsilon(0.5, DELTA).upper <= found.upper * (1 + 1e-12)
         assert found.upper < gaussian_epsilon(0.5, DELTA).upper * (1 + 1e-9)
 
+    @pytest.mark.more
     def test_equal_coins_are_more_rados(self):
         whole = subsampled_epsilon(0.02, 3000, 0.5, DELTA)
         found = composed_shift(

@@ -171,6 +171,7 @@ def test_up_to_half_of_delta_may_be_hidden():
     assert 5 * DELTA * (1 + 1e-12) < caught.value.smallest_delta < 5.001 * DELTA
 
 
+@pytest.mark.more
 def test_counts_beyond_every_grid_are_refused():
     """No tilt shows a finite epsilon, so the search for one must end."""
     with pytest.raises(VoidEpsilonError):

@@ -110,7 +110,7 @@ def test_a_half_width_falls_with_the_chance_of_failure_beyond_double_precision()
     assert 100 * 401 * math.log(10) < widths[-1] < 1.05 * 100 * 401 * math.log(10)
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("scale", "shares", "parties"), [(Fraction(1 << 40), 3, 4), (Fraction(1 << 30), 1 << 16, 70_000)]
 )

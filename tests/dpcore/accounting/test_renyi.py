@@ -102,6 +102,7 @@ def test_curves_add_up_and_bad_arguments_are_refused():
             wrong()
 
 
+@pytest.mark.more
 def test_no_adaptive_run_of_two_kinds_exceeds_the_limit():
     """The best that a run can do that chooses by the likelihood ratio between a pure answer and more Gaussian noise.
 

@@ -132,7 +132,6 @@ CASES = [
 ]
 
 
-@pytest.mark.variants(3)
 @pytest.mark.parametrize(("bound", "bias", "d", "multiplier"), CASES)
 def test_no_pair_of_records_moves_moments_further(bound, bias, d, multiplier):
     clip = Clip(bound, bias)

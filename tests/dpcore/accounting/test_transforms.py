@@ -39,6 +39,7 @@ def test_a_transform_is_within_its_bound(length, kind):
     assert off <= transform_error(length) * np.abs(values).sum()
 
 
+@pytest.mark.more
 def test_a_bound_is_not_vacuous():
     """The stated error is some hundred round-offs, within which no transform of single precision stays."""
     values = np.random.default_rng(1).dirichlet(np.full(1024, 0.3))
@@ -48,7 +49,6 @@ def test_a_bound_is_not_vacuous():
     assert transform_error(1 << 24) < 1e-13
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 20])
 def test_powers_are_within_their_bound_of_exact_ones(n):
     pieces = np.random.default_rng(n).dirichlet(np.full(17, 0.4))

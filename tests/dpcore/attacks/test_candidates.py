@@ -24,6 +24,7 @@ def test_members_of_a_small_table_are_told_from_plain_rados(design):
     assert large.success < small.success
 
 
+@pytest.mark.more
 def test_noise_hides_who_is_in_the_table_and_a_model_says_too_little():
     over = table(120, 8)
     for release in (moments(over), rados(GaussianDesign(CLIP, 4), 100, over, PROMISE)):

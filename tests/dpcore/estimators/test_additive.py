@@ -94,6 +94,7 @@ def test_it_follows_a_bend_that_no_line_follows():
     assert error(PrivateAdditive(pairs=False).fit_queries(oracle), oracle) < 0.08
 
 
+@pytest.mark.more
 def test_a_pair_follows_a_slope_that_depends_on_another_column():
     x = uniform(3)
     oracle = RowOracle(edges(x, x[:, 0] * x[:, 1] > 0))
@@ -223,6 +224,7 @@ def test_fewer_knots_are_advised_where_they_are_enough():
     assert planned_notes(oracle_of(5, 300), information=float("inf")).endswith("lower information")
 
 
+@pytest.mark.more
 def test_products_of_all_pairs_need_more_information_than_curves():
     made = edges(uniform(2), uniform(2)[:, 0] > 0)
     # Two columns, the bias and four hats for each; with the product, two ramps and it.
@@ -235,6 +237,7 @@ def test_products_of_all_pairs_need_more_information_than_curves():
     assert len(few.set_params(pairs=None).fit_queries(RowOracle(made)).feature_map_.terms) == 13
 
 
+@pytest.mark.more
 def test_errors_of_the_weights_fall_with_the_rows_and_rise_with_the_noise():
     def covariance(rows, noise):
         x = uniform(2)[:rows]
@@ -431,6 +434,7 @@ def test_scores_are_those_of_the_definition():
     np.testing.assert_allclose(np.std(drawn, axis=0), np.sqrt(stated**2 - 1 / 2000), rtol=0.08)
 
 
+@pytest.mark.more
 def test_so_many_columns_are_compared_as_a_query_may_be_about():
     """Those that histograms divide most evenly."""
     features = range(120)
@@ -452,6 +456,7 @@ def test_so_many_columns_are_compared_as_a_query_may_be_about():
     assert (choice.kept, choice.above, choice.scored) == ((), 0, 99 * 98 // 2)
 
 
+@pytest.mark.more
 def test_the_best_pairs_are_kept_where_not_all_above_the_noise_fit():
     x = np.random.default_rng(2).uniform(-1, 1, (20_000, 20))
     label = 3 * x[:, 0] * x[:, 1] + 2 * x[:, 2] * x[:, 3] + x[:, 4] * x[:, 5] > 0
@@ -531,6 +536,7 @@ def test_every_point_mass_is_a_group_of_its_own():
     assert fitted.covariance_ is not None
 
 
+@pytest.mark.more
 def test_a_number_beside_many_other_coordinates_has_more_knots():
     """A fifth with eight others for each number, a sixth with 16, at most eight."""
 

@@ -149,6 +149,7 @@ def test_a_number_has_the_least_squares_of_the_mapped_rows():
     assert (found.warning_, found.rounds_done_) == (None, 10)
 
 
+@pytest.mark.more
 def test_a_count_has_the_poisson_regression_of_the_mapped_rows():
     oracle, x, found = counts()
     learned = PrivateAdditive(clip=20.0).fit_queries(oracle)
@@ -161,6 +162,7 @@ def test_a_count_has_the_poisson_regression_of_the_mapped_rows():
     assert learned.pairs_ == []
 
 
+@pytest.mark.more
 def test_a_rate_over_an_exposure_is_corrected_by_a_wide_gradient():
     oracle, x, found, years = rates()
     learned = PrivateAdditive(clip=20.0).fit_queries(oracle)
@@ -169,6 +171,7 @@ def test_a_rate_over_an_exposure_is_corrected_by_a_wide_gradient():
     assert np.exp(clipped.decision_function(x)) @ years == pytest.approx(found.sum(), rel=0.03)
 
 
+@pytest.mark.more
 def test_a_time_has_the_proportional_hazards_of_the_mapped_rows():
     oracle, x, codes = times()
     learned = PrivateAdditive(clip=12.0, rounds=14).fit_queries(oracle)
@@ -180,6 +183,7 @@ def test_a_time_has_the_proportional_hazards_of_the_mapped_rows():
     assert learned.theta_[-1] == 0.0
 
 
+@pytest.mark.more
 def test_a_hazard_can_be_held_to_rise():
     oracle, _, _ = times()
     learned = PrivateAdditive(increasing="age").fit_queries(oracle)
@@ -188,6 +192,7 @@ def test_a_hazard_can_be_held_to_rise():
     assert (np.diff(PrivateAdditive().fit_queries(times()[0]).decision_function(line)) < -1e-3).any()
 
 
+@pytest.mark.more
 def test_named_pairs_have_products():
     oracle, _, _ = times()
     assert PrivateAdditive(pairs="age*smoker").fit_queries(oracle).pairs_ == ["age*smoker"]

@@ -87,6 +87,7 @@ def test_curves_of_each_class_follow_bends_that_no_line_follows():
     assert fitted.decision_function(np.column_stack([x, np.ones(len(x))])).shape == (ROWS, 3)
 
 
+@pytest.mark.more
 def test_named_pairs_and_all_pairs_have_products():
     x = uniform(3)
     codes = np.where(x[:, 0] * x[:, 1] > 0, 0, np.where(x[:, 2] > 0, 1, 2))
@@ -108,6 +109,7 @@ def test_the_parts_of_the_budget_add_up_to_one_and_a_refusal_keeps_the_result_so
     assert error(fitted, x, codes) < 0.12
 
 
+@pytest.mark.more
 def test_weights_shrink_more_with_noise_and_those_of_a_rare_class_most():
     x, codes = bent()
     codes = np.where((codes == 2) & (np.arange(ROWS) % 10 > 0), 0, codes)

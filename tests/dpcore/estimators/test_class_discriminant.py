@@ -74,6 +74,7 @@ def test_scores_are_the_linear_discriminant_of_scikit_learn():
     assert ours == pytest.approx(expected - expected.mean(axis=0), rel=3e-3, abs=3e-3)
 
 
+@pytest.mark.more
 def test_mean_variance_knows_that_bounded_features_vary_less_near_their_bounds():
     """Beta features: the class near the bound is narrow, so the best threshold is nearer to it."""
     generator = np.random.default_rng(5)
@@ -88,6 +89,7 @@ def test_mean_variance_knows_that_bounded_features_vary_less_near_their_bounds()
     assert np.array_equal(fitted.theta_, again.theta_)
 
 
+@pytest.mark.more
 def test_products_of_each_class_bring_the_scores_to_those_of_the_rows():
     """The multinomial logistic regression of the rows themselves has the least loss of all linear scores."""
     from sklearn.linear_model import LogisticRegression

@@ -62,6 +62,7 @@ def test_several_classes_are_weighted_by_the_same_mechanism():
     assert np.mean(fitted.predict(oracle._rows) == 2) > 2 * np.mean(plain == 2)
 
 
+@pytest.mark.more
 def test_curves_find_the_rare_rows_that_they_miss_without_weights():
     x, labels = rare_rows()
     oracle = RowOracle(x * labels[:, np.newaxis])

@@ -28,7 +28,7 @@ def rows_of(m, seed, *, eta=0.0):
     return flag_rows(truths), clean, np.where(random.uniform(size=m) < eta, -clean, clean)
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize(("eta", "delta"), [(0.0, 0), (0.3, 0), (0.3, Fraction(1, 10**6))])
 def test_the_target_is_found_at_the_stated_rows_by_four_parties(eta, delta):
     schema = flags_schema(D)

@@ -34,7 +34,6 @@ RULES = {
 }
 
 
-@pytest.mark.variants(4)
 @pytest.mark.parametrize("text", RULES)
 @pytest.mark.parametrize("epsilon", [None, 2])
 def test_the_rule_behind_the_labels_is_found(text, epsilon):

@@ -116,6 +116,7 @@ def test_all_rados_give_the_exact_moments():
     assert np.allclose(moments.product_sum, rows.T @ rows, rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.more
 def test_a_rounded_coordinate_gets_the_square_of_a_feature_that_fills_its_range():
     random = np.random.default_rng(4)
     m = 4000
@@ -172,6 +173,7 @@ COUNTS = np.array([148, 149, 150, 151, 152])
 CENTRAL = RadoDistribution(central=CentralCount(0, (4 * 2.0 - 300) / 299 / 300))
 
 
+@pytest.mark.more
 def test_truncated_rados_give_the_products_of_uniform_ones():
     random = np.random.default_rng(5)
     rows, edges = central_table(random)
@@ -186,6 +188,7 @@ def test_truncated_rados_give_the_products_of_uniform_ones():
     assert np.abs(np.mean(unaware, axis=0) - truth).max() > 100
 
 
+@pytest.mark.more
 def test_slopes_on_a_count_that_hardly_varies_are_shrunk():
     """In 40 rados a count with 1/37 of the variance has little information: shrunk slopes are nearer the truth,
     and from 4,000 rados they are the unshrunk ones up to a few percent."""

@@ -33,6 +33,7 @@ def log_likelihood(prior: Prior, sizes, phi: np.ndarray) -> float:
     return float(-0.5 * (log_determinant + phi @ np.linalg.solve(covariance, phi)))
 
 
+@pytest.mark.more
 def test_a_group_without_signal_is_shrunk_and_others_are_not():
     prior = Prior.of(GROUPS, basis())
     sizes = np.mean([prior.shrunk(drawn(seed)[1], VARIANCE).sizes for seed in range(40)], axis=0)

@@ -82,6 +82,7 @@ def test_no_prior_of_the_sum_of_levels_is_in_a_contrast():
     assert (np.sqrt(np.einsum("ij,jk,ik->i", SUMS, found[1], SUMS)) > 10.0).all()
 
 
+@pytest.mark.more
 def test_the_error_of_a_ratio_of_levels_is_that_of_its_rows_where_there_is_little_noise():
     noisy = patients(6_000, 1)
     noisy._mu *= 20.0

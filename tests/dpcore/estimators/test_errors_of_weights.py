@@ -36,6 +36,7 @@ def table() -> Population:
     return Population(SCHEMA, np.column_stack([age, np.eye(4)[wards], np.ones(ROWS)]), y)
 
 
+@pytest.mark.more
 def test_a_rare_level_is_not_measurable_and_the_intervals_of_others_hold():
     """The interval of the rare level was narrow around 0, and its weight is far below."""
     population = table()

@@ -24,7 +24,6 @@ VARIANTS = [RadoBoost(n_rounds=200, oracle="prudential", lambda_p=0.8, clip=0.8,
 
 
 # RadoBoostL2 and RadoBoostSlope are one class but for the penalty.
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("estimator", [*LEARNERS[:2], LEARNERS[3], ROW_LEARNERS[0]], ids=str)
 def test_scikit_learn_accepts_the_estimator(estimator):
     check_estimator(estimator, on_skip=None)
@@ -67,7 +66,6 @@ def test_after_a_release_predict_takes_encoded_rows(learner, table, release):
 
 # RadoBoost minimises the loss of 400 rados, not of all 2^m: measured 10 points behind here, up to 13 on real tables.
 # Mean-variance: over other seeds 0.8 points behind on average, at most 2.5.
-@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     ("learner", "allowed"), [(RadoBoost(n_rounds=300), 0.13), (MeanVariance(), 0.03), (RadoBoostL2(), 0.13)]
 )

@@ -17,7 +17,7 @@ from tests.dpcore.research.erm.erm_world import RowsOracle, logistic_table, real
 LEARNERS = [LogisticDescent(), HingeDescent()]
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize("estimator", LEARNERS, ids=str)
 def test_scikit_learn_accepts_the_estimator(estimator):
     check_estimator(estimator, on_skip=None)
@@ -39,6 +39,7 @@ def test_without_noise_it_reaches_logistic_regression(table):
     assert LOGISTIC.total(near.theta_, edges) < LOGISTIC.total(wanted, edges) + 0.005 * len(x)
 
 
+@pytest.mark.more
 def test_without_noise_it_reaches_the_least_hinge_loss(table):
     x, labels, _ = table
     edges = x * labels[:, np.newaxis]

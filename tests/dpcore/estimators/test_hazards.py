@@ -93,6 +93,7 @@ def test_hazard_ratios_and_the_baseline_are_those_of_the_draw(patients):
     assert (found.rounds_done_, found.warning_) == (12, None)
 
 
+@pytest.mark.more
 def test_clipping_and_noise_change_the_order_of_records_little(patients):
     records, x, ended, happened = patients
     exact = ProportionalHazards(clip=8.0, rounds=10).fit_queries(RecordsOracle(records))

@@ -140,7 +140,7 @@ def redundant_table(random, m=800):
     return rows, np.where(hidden + random.normal(scale=0.3, size=m) > 0, 1, -1)
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize("noise", [100.0, 10.0])
 def test_a_drowned_column_is_not_worse_than_no_column(noise):
     """For a redundant column. noise: of a rado's coordinate, over its variance m / 4."""
@@ -207,6 +207,7 @@ def test_noise_on_everything_does_not_make_one_class_of_two(distribution):
     assert np.mean(aware) < 0.35 - 0.05
 
 
+@pytest.mark.more
 def test_a_truncated_count_does_not_spoil_the_model():
     random = np.random.default_rng(14)
     aware, unaware = [], []
@@ -326,6 +327,7 @@ def test_parameters_out_of_range_are_refused(parameters):
         MeanVariance(**parameters).fit_moments(exact_moments(np.eye(3), np.ones(3)))
 
 
+@pytest.mark.more
 def test_handwritten_digits_are_learned_from_500_rados():
     """Even or odd: within 3 points of logistic regression on the rows, averaged over five splits."""
     pixels, digits = load_digits(return_X_y=True)

@@ -43,7 +43,7 @@ def rises(x):
     return np.tanh(4 * x[:, 0]) - x[:, 1] ** 3 + 0.4 * np.random.default_rng(3).logistic(size=len(x)) > 0
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize("others", [-1.0, -0.2, 0.9])
 def test_scores_rise_and_fall_as_told_with_noise_and_pairs(others):
     fitted = PrivateAdditive(increasing="x0", decreasing="x1").fit_queries(noisy(waves, noise=0.01))
@@ -54,6 +54,7 @@ def test_scores_rise_and_fall_as_told_with_noise_and_pairs(others):
     assert np.diff(scores(free, 1, others)).max() > 1e-4
 
 
+@pytest.mark.more
 def test_where_the_truth_rises_the_order_costs_nothing():
     loud = noisy(rises, noise=0.08)
     ordered = PrivateAdditive(increasing="x0", decreasing="x1", pairs=False).fit_queries(loud)
@@ -62,6 +63,7 @@ def test_where_the_truth_rises_the_order_costs_nothing():
     assert error(ordered, loud) <= error(free, loud) + 0.002
 
 
+@pytest.mark.more
 def test_a_column_that_falls_is_flat_where_it_is_told_to_rise():
     fitted = PrivateAdditive(increasing=" x0 ", pairs=False).fit_queries(noisy(lambda x: x[:, 0] < 0, noise=0.0))
     assert np.ptp(scores(fitted, 0)) < 1e-6

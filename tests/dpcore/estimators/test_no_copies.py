@@ -23,7 +23,6 @@ def rados():
     return found
 
 
-@pytest.mark.variants(3)
 @pytest.mark.parametrize(
     "distribution", [PLAIN_DISTRIBUTION, RadoDistribution(central=CentralCount(0, -1e-7))], ids=["plain", "truncated"]
 )

@@ -136,7 +136,7 @@ def test_the_guarantee_holds_with_the_stated_probability(monkeypatch):
     assert wrong_below > beta * runs
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize("delta", [Fraction(0), TINY])
 def test_the_stated_distribution_is_used_if_there_is_one(delta):
     _, _, oracle = world_of(400, 7, epsilon=1, delta=delta, honest=3)

@@ -14,7 +14,7 @@ from tests.dpcore.estimators.oracle_world import divided, flag_rows, flags_schem
 LEARNERS = [MonotoneConjunction(require_rows=False), DecisionStump(), DecisionList(), NaiveBayes()]
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize("estimator", [DecisionStump(), NaiveBayes()], ids=str)
 def test_scikit_learn_accepts_the_estimator(estimator):
     check_estimator(estimator, on_skip=None)

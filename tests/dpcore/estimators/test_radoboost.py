@@ -193,6 +193,7 @@ def recentred():
     return edges, rados, RadoBoost(3000).fit_release(RadoSample(rados=rados, rows=len(edges)))
 
 
+@pytest.mark.more
 def test_recentred_rados_have_the_stated_share_of_their_mean(recentred):
     _, rados, fitted = recentred
     moved = rados - rados.mean(axis=0) * (1 - 1 / np.sqrt(2000))

@@ -73,7 +73,7 @@ def test_the_first_round_falls_by_half_the_square_of_the_edge_that_is_left(rados
     assert fallen > -4 * left.max() ** 2
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize(("name", "strength"), [("l1", 0.3), ("l1", 1.0), ("l2", 0.3), ("l2", 5.0)])
 def test_separable_regularisers_reach_the_minimum(rados, name, strength):
     """Coordinate by coordinate ends at the minimum where Omega is a sum over coordinates and F has one."""
@@ -103,7 +103,7 @@ def by_proximal_descent(rados, weights, strength):
     return theta
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("name", "strength"), [("linf", 1.5), ("slope", 0.5), ("l1", 1.0), ("linf", 0.6), ("linf", 4.0), ("slope", 1.0)]
 )
@@ -120,7 +120,6 @@ def test_sorted_norms_reach_the_minimum_by_groups(rados, name, strength):
     assert boosted.objective[-1] - lowest <= 1e-6
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_gap_is_at_least_the_distance_to_the_minimum_and_is_said(rados, kind):
     sample = RadoSample(rados, rows=120, bias=False)
@@ -140,7 +139,6 @@ def test_the_gap_is_at_least_the_distance_to_the_minimum_and_is_said(rados, kind
     assert ("no minimum" in apart.warning_) == (kind is not RadoBoostL2)
 
 
-@pytest.mark.variants(2)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("strength", [0.05, pytest.param(None, marks=pytest.mark.more)])
 def test_recentred_rados_are_boosted_as_if_their_mean_had_been_moved(rados, kind, strength):
@@ -160,7 +158,6 @@ def test_recentred_rados_are_boosted_as_if_their_mean_had_been_moved(rados, kind
             assert ours.objective_[-1] - ours.gap_ <= least + 1e-9
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("name", REGULARISERS)
 def test_it_stops_when_no_single_coordinate_improves(rados, name):
     regulariser, strength = REGULARISERS[name], 0.6
@@ -194,6 +191,7 @@ def test_without_strength_a_round_is_that_of_radoboost(rados):
             assert np.allclose(ours, RadoBoost(1, recentre=recentre).fit_release(sample).theta_, rtol=1e-9)
 
 
+@pytest.mark.more
 def test_over_all_rados_the_ridge_is_logistic_regression():
     """Lemma 2 of ICML 2015 with a regulariser: F is m times the regularised logistic loss, minus m log 2."""
     random = np.random.default_rng(2)
@@ -267,7 +265,6 @@ def test_the_strength_is_chosen_from_the_rados_and_helps():
     assert np.mean(excess) < -0.02
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("strength", [None, 0.0, 1.0])
 def test_degenerate_rados_leave_theta_finite(kind, strength):

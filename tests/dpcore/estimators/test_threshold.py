@@ -29,7 +29,6 @@ def errors(ages, labels, cut, direction):
     return int(np.sum(np.where(positive, 1, -1) != labels))
 
 
-@pytest.mark.variants(4)
 @pytest.mark.parametrize(("epsilon", "delta"), [(None, 0), (1, 0), (1, Fraction(1, 10**6))])
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("asked", ["own", "either"])

@@ -50,6 +50,7 @@ def test_without_noise_it_is_that_of_the_rows():
     assert widths[1] < widths[0] / 2
 
 
+@pytest.mark.more
 def test_the_order_within_a_bin_may_be_any():
     """All orders of a few rows in two bins are within the bounds, and the best is at one."""
     random, ones = np.random.default_rng(2), np.array([[2.0, 3.0], [2.0, 1.0]])
@@ -68,6 +69,7 @@ def test_too_few_rows_say_nothing():
     assert average_precision(np.zeros((2, 3)), judge(0.0, 10)).estimate == 0
 
 
+@pytest.mark.more
 def test_intervals_hold_as_often_as_they_say():
     true, random = of_distribution(), np.random.default_rng(3)
     held, new, widths = 0, 0, []

@@ -93,6 +93,7 @@ def test_without_noise_the_least_cost_is_that_of_the_rows():
     assert evaluate_classes(theta, NoisyRows(schema(3), held)).least_cost is None
 
 
+@pytest.mark.more
 def test_intervals_of_costs_hold_and_a_choice_within_the_noise_is_said():
     held, theta = made(3, 2_000)
     costs = ClassCosts.parse("c1=4", ("c0", "c1", "c2"))

@@ -106,6 +106,7 @@ def test_intervals_hold_as_often_as_they_say():
     assert 0.01 < np.mean(widths) < 0.4
 
 
+@pytest.mark.more
 def test_too_much_noise_is_said_and_a_series_is_refused():
     records, *_ = made(BARE, 200)
     found = evaluate_counts(THETA, NoisyRows(BARE, records, 0.01, 3))

@@ -114,7 +114,6 @@ def test_a_score_of_zero_is_predicted_negative():
     assert found.rounding < 1e-8
 
 
-@pytest.mark.variants(2)
 @pytest.mark.parametrize("delta", [Fraction(0), Fraction(1, 10**6)])
 @pytest.mark.parametrize("bins", [6, 20])
 def test_one_release_of_two_histograms(delta, bins):
@@ -149,7 +148,6 @@ def test_unusable_rows_are_not_counted():
     assert wrong in noisy.error.on_rows
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("delta", [Fraction(0), Fraction(1, 10**6)])
 def test_with_noise_intervals_hold_and_are_narrow(delta):
     x, labels = rows_of(5000)
@@ -327,7 +325,7 @@ def test_nothing_is_claimed_about_new_rows_unless_the_rows_were_not_seen():
     assert "drawn as these were" in claimed.sentences()[-1]
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize("part", Part)
 def test_only_rows_that_are_held_back_are_taken_to_be_new(part):
     x, labels = rows_of(500)

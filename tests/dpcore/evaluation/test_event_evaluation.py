@@ -78,6 +78,7 @@ def test_without_noise_the_interval_has_the_concordance_of_all_pairs():
     assert finer.concordance.estimate == pytest.approx(exact, abs=0.001)
 
 
+@pytest.mark.more
 def test_without_noise_the_interval_has_the_brier_score_of_the_rows():
     records, scores, codes = made()
     chances = survival(LOG_HAZARDS, scores)

@@ -97,6 +97,7 @@ def test_parts_touch_one_another_from_bound_to_bound(lower, upper):
     assert inner == pytest.approx(edges, rel=0, abs=(upper - lower) * 1e-8)
 
 
+@pytest.mark.more
 def test_noise_widens_intervals_and_they_hold():
     columns = table()
     exact = column_histograms(["debt"], oracle(columns), cells=6).columns[0]

@@ -98,6 +98,7 @@ def test_missing_cells_are_bounded_by_what_the_schema_does_with_them(answered):
     assert found.one("missing cells", "city").upper == 0.0  # left out, and no row is
 
 
+@pytest.mark.more
 def test_a_group_without_rows_is_counted_and_not_measured(answered):
     found = answered(Describe(columns=("age",), by="city"), deviation=10 / ROWS)
     rows = found.one("rows", group="any other value")

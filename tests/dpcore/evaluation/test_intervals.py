@@ -161,7 +161,7 @@ REGIMES = [
 ]
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize(("truth", "rows", "deviation", "a_cells", "b_cells"), REGIMES)
 def test_intervals_have_the_stated_coverage(truth, rows, deviation, a_cells, b_cells, known):

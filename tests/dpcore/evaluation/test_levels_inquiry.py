@@ -105,6 +105,7 @@ def test_candidates_cost_nothing():
         assert (found.l1, found.l2_squared) == (2, 2)
 
 
+@pytest.mark.more
 def test_what_is_listed_is_there_and_what_is_frequent_is_listed_with_the_stated_probability(records):
     """Over the noise of 150 answers, for all candidates together; and the noise is not far below what is stated."""
     random, inquiry, deviation, draws = np.random.default_rng(3), Levels(), 6.0, 150

@@ -99,6 +99,7 @@ def test_intervals_hold_as_often_as_they_say():
     assert 0.01 < np.mean(widths) < 0.3
 
 
+@pytest.mark.more
 def test_few_rows_are_enough_for_r2():
     records, t, predicted = made(PLAIN)
     true, widths = exact(t, predicted, 10.0)["r2"], []

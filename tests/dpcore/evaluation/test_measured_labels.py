@@ -169,6 +169,7 @@ def test_edges_of_a_label_that_are_no_numbers_are_refused():
         Describe(columns=("stay",), edges={"stay": ("2024-01-01",)}).check(schema)
 
 
+@pytest.mark.more
 def test_what_the_label_s_figures_mean_is_said(answered):
     over = replace(VISITS, exposure="years", exposure_lower=0.1, exposure_upper=5.0)
     schema = Schema(name="patients", label=over, features=FEATURES)

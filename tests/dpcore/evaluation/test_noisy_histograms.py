@@ -5,6 +5,7 @@ import math
 from fractions import Fraction
 
 import numpy as np
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -74,6 +75,7 @@ def test_of_fixed_edges(histogram, rows, deviation, unseen):
     check(evaluate(THETA, oracle, EvaluationOptions(bins=bins, edges_part=Fraction(0)), unseen=unseen))
 
 
+@pytest.mark.more
 @given(
     st.integers(FEWEST_FOUND, 20),
     st.lists(counts, min_size=1, max_size=40),

@@ -58,6 +58,7 @@ def test_the_area_of_a_rare_label_is_measured(slope):
     assert max(widths) < 0.03
 
 
+@pytest.mark.more
 def test_fixed_edges_say_that_they_cannot_tell():
     """All scores in one bin, as with even steps of probability."""
     x, labels, theta = rare_rows(40_000, 1.2, 0.01)
@@ -93,7 +94,7 @@ def test_noise_that_hides_all_rows_leaves_even_steps():
     assert any("The noise of the first release hides where the scores are" in said for said in found.sentences())
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize("delta", [Fraction(0), Fraction(1, 10**6)])
 def test_two_releases_of_disjoint_cells_within_the_part(delta):
     x, labels, theta = rare_rows(2000, 2.0, 0.3)
@@ -122,6 +123,7 @@ def test_edges_follow_the_rare_label():
     assert max(rows) < 0.25 * 40_000
 
 
+@pytest.mark.more
 def test_nothing_is_claimed_about_new_rows_where_the_edges_depend_on_these():
     x, labels, theta = rare_rows(5000, 2.0, 0.3)
     found = evaluate(theta, oracle_of(x, labels), unseen=True)
@@ -142,7 +144,7 @@ def test_exact_counts_of_any_bins_bound_the_area():
     assert found.auc.on_rows.width < 0.05
 
 
-@pytest.mark.variants(1)
+@pytest.mark.more
 @pytest.mark.parametrize("noise", [{}, {"epsilon": Fraction(1), "delta": Fraction(0), "seed": 1}])
 def test_without_rows_of_one_label_the_area_is_not_measured(noise):
     x, _, theta = rare_rows(3000, 1.2, 0.3)
@@ -184,7 +186,6 @@ def test_arguments_out_of_range_are_refused_before_anything_is_asked(wrong):
     assert oracle.releases == []
 
 
-@pytest.mark.variants(2)
 @pytest.mark.parametrize(("bins", "part"), [(None, "0"), (6, "0"), (20, "0"), (None, "1/8"), (4, "1/8"), (7, "1/2")])
 def test_planned_batches_are_what_is_asked(bins, part):
     edges_part = Fraction(part)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from dpcore.paillier import compiled, secret
 from dpcore.paillier.secret import SecretKey
 from dpcore.randomness.sources import SeededRandom
+from tests.examples import examples
 
 pytestmark = pytest.mark.skipif(not compiled.AVAILABLE, reason="this processor has no AVX-512 IFMA")
 
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.skipif(not compiled.AVAILABLE, reason="this processor h
     st.lists(st.integers(0, 1 << 2300), min_size=1, max_size=17),
     st.integers(1, 1 << 140),
 )
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(20, 200))
 def test_powers_equal_those_of_gmp(bits, longest, bases, exponent):
     # The longest and the shortest primes of a length, and numbers at both ends.
     prime = gmpy2.prev_prime(mpz(1) << bits) if longest else gmpy2.next_prime(mpz(1) << (bits - 1))

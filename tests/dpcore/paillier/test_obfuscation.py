@@ -128,6 +128,7 @@ def test_exponents_have_half_of_the_bits_or_the_given_number():
             Obfuscator(PUBLIC, SeededRandom(1), short_exponent_bits=bad)
 
 
+@pytest.mark.more
 def test_the_table_grows_with_what_is_drawn_and_changes_no_draw():
     grown, fixed = Obfuscator(PUBLIC, SeededRandom(3)), Obfuscator(PUBLIC, SeededRandom(3), teeth=5, tables=1)
     teeth = [grown.teeth]

@@ -184,6 +184,7 @@ def test_a_fork_while_another_thread_holds_the_lock_does_not_hang_the_child(pool
         holder.join()
 
 
+@pytest.mark.more
 def test_a_fork_while_the_table_is_built_does_not_hang_the_child(pool):
     with pool._source._building:
         assert len(set(in_child(lambda: pool.draw_many(2000)))) == 2000
@@ -300,6 +301,7 @@ def test_closing_ends_the_thread_and_discards_all_entries(pool):
     pool.close()
 
 
+@pytest.mark.more
 def test_a_pool_that_was_never_closed_ends_its_thread():
     pool = filled(ObfuscatorPool(PUBLIC, SystemRandom()), 3)
     filler = pool._stock().filler
@@ -309,6 +311,7 @@ def test_a_pool_that_was_never_closed_ends_its_thread():
     assert not filler.is_alive()
 
 
+@pytest.mark.more
 def test_a_child_may_release_a_pool_whose_lock_its_parent_held():
     pools = [filled(ObfuscatorPool(PUBLIC, SystemRandom()), 3)]
     held, go_on = threading.Event(), threading.Event()

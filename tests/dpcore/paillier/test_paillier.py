@@ -310,6 +310,7 @@ class TestFullKey:
         public.add_many(more, public.add_plaintexts(ciphertexts, [-5] * 22))
         assert full_key.decrypt_many(more) == [(2 * m - 5) % public.n for m in plaintexts]
 
+    @pytest.mark.more
     def test_phe_opens_ours_and_we_open_phes(self, full_key):
         theirs = full_key.to_phe()
         public = full_key.public_key

@@ -31,6 +31,7 @@ from dpcore.predicates.expressions import (
 from dpcore.predicates.frontend import clip, x, y, z
 from dpcore.records.records import Records
 from tests.dpcore.predicates.predicate_cases import AGE, JOB, SCHEMA, encoded, predicates, random_records
+from tests.examples import examples
 
 BITS = 8
 RECORDS = random_records(240, 5)
@@ -78,7 +79,7 @@ either = st.lists(facts, min_size=2, max_size=3).map(lambda parts: Or(tuple(part
 
 
 @given(st.lists(facts | cells | complements | either | predicates, min_size=1, max_size=10, unique=True))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(40, 400), deadline=None)
 def test_no_two_records_differ_by_more_than_the_bound(batch: list[Predicate]):
     bound = batch_sensitivity(batch)
     l1, squared = moved(batch)
@@ -277,6 +278,7 @@ def test_facts_that_are_combined_are_bounded(monkeypatch, most: int):
     assert finder.facts(Constant(value=False) & Flag("smoker")) in (None, {})
 
 
+@pytest.mark.more
 def test_facts_do_not_depend_on_which_parts_are_the_same_object(monkeypatch):
     def batch(*, shared: bool) -> list[Predicate]:
         def block() -> Predicate:

@@ -209,6 +209,7 @@ def test_order_of_need_shares_as_much_as_before():
     assert len(compiled(batch, SCHEMA).steps) == 8 + 8 + 7 + 1 + 1
 
 
+@pytest.mark.more
 def test_blocks_shrink_where_many_results_are_kept():
     few = Program((Step(Block.true),), (0,), ())
     # Each of many sums is read again at the very end.

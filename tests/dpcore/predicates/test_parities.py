@@ -52,6 +52,7 @@ def test_the_choice_of_pairs_has_exactly_the_sensitivity_that_is_counted(feature
     assert additive_pairs.choice_squared(features) == bound.l2_squared < len(batch) == features**2 + features + 1
 
 
+@pytest.mark.more
 def test_it_is_the_largest_count_over_all_differences_of_many_features():
     for features in (20, 60, 99):
         least = max(

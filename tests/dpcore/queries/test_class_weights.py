@@ -22,6 +22,7 @@ from dpcore.records.records import Records
 from tests.dpcore.queries.test_class_gradient import THETA as OF_CLASSES
 from tests.dpcore.queries.test_class_gradient import K, one_record, party
 from tests.dpcore.queries.test_gradient_query import BITS, THETA, part, query, real_edges, records
+from tests.examples import examples
 
 ONE = 1 << 30
 
@@ -58,7 +59,7 @@ def test_sums_are_exact_and_add_up_over_parties() -> None:
     assert np.array_equal(asked.sums(whole, BITS), 3 * of_classes[0] + 1000 * of_classes[1])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(20, 200))
 @given(
     seed=st.integers(0, 2**32 - 1),
     clip=st.fractions(Fraction(1, 100), 4, max_denominator=1000),

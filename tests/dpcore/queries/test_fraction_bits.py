@@ -13,6 +13,7 @@ from dpcore.paillier.packing import ciphertext_count
 from dpcore.queries.kind import MOST_FRACTION_BITS, FractionBits, QueryLimits, fewest_ciphertexts, least_fraction_bits
 from dpcore.queries.rados import RadosQuery
 from dpcore.rados.designs import PlainDesign
+from tests.examples import examples
 
 CROWDS = st.builds(QueryLimits, rows=st.integers(1, 1 << 32), parties=st.integers(1, 500), d=st.integers(1, 40))
 
@@ -65,7 +66,7 @@ def test_a_tenth_of_what_chance_leaves_is_measured():
     assert moved(bits - 6) > uncertain
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(40, 200), deadline=None)
 @given(limits=CROWDS, rados=st.integers(1, 3000), modulus_bits=st.sampled_from([2048, 3072, 4096]))
 def test_no_fraction_bits_allowed_take_fewer_ciphertexts(limits, rados, modulus_bits):
     query, allowed = RadosQuery(rados, PlainDesign()), FractionBits.for_rados(rados)

@@ -18,6 +18,7 @@ from dpcore.records.computation import Computation
 from dpcore.records.encoding import store
 from dpcore.records.losses import WEIGHT_BITS, clip_squared, shortened, weights
 from dpcore.records.records import Records, edges
+from tests.examples import examples
 
 D = 4
 BITS = 12
@@ -140,7 +141,7 @@ def test_sensitivity_is_reached_nearly_and_a_smaller_one_is_violated() -> None:
     assert 0.99 * bound < distance <= bound
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(50, 200), deadline=None)
 @given(
     weight=st.integers(0, 1 << WEIGHT_BITS),
     square=st.integers(1, 1 << 50),

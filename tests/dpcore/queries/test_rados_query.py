@@ -250,7 +250,6 @@ def test_truncated_sums_count_rows_that_are_not_usable_as_plus_one():
     assert low <= k.min() < low + 5 < 999 - low - 5 < k.max() <= 999 - low
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("name", ["plain", "dp-feat", "subsampled", "few admitted"])
 def test_memory_is_for_sums_and_blocks_not_for_signatures(name, monkeypatch):
     monkeypatch.setattr(computation, "processors", lambda: 2)

@@ -30,7 +30,6 @@ def subset_p_value(drawn: np.ndarray, rows: int, size: int) -> float:
     return float(stats.chisquare(np.bincount(drawn, minlength=256)[members]).pvalue)
 
 
-@pytest.mark.variants(2)
 @pytest.mark.parametrize(("rows", "size"), [(6, 1), (6, 3), (6, 5), (8, 2), (2, 1)])
 def test_every_subset_is_equally_likely(rows, size):
     found = drawn(rows, size, 30_000)[:, 0]

@@ -152,6 +152,7 @@ def test_double_precision_stays_within_the_tolerance(sigma):
         assert abs(Fraction(float(chance)) - Fraction(low + high, 2 << 128)) < noise.TOLERANCE / 8
 
 
+@pytest.mark.more
 def test_the_tail_is_drawn(monkeypatch):
     """With every entry in the tail its distribution is that of the tail."""
     sigma = 3000

@@ -113,6 +113,7 @@ def test_double_precision_decides_as_exact_arithmetic_does(monkeypatch, scale, s
     assert np.array_equal(negative_binomial(scale, shares, 150, SeededRandom(shares)), fast)
 
 
+@pytest.mark.more
 def test_an_undecided_choice_is_located_exactly():
     for scale, shares in CASES:
         fast = noise._Pieces(scale, shares).choose(100, SeededRandom(5))

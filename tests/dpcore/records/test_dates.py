@@ -131,6 +131,7 @@ def test_every_day_is_encoded_between_the_bounds_with_its_own_parts(day):
     assert feature.days.written(feature.days.lower + (day.toordinal() - 1)) == day.isoformat()
 
 
+@pytest.mark.more
 def test_every_day_of_a_century_has_its_year_month_and_weekday_and_one_of_each():
     first, last = dt.date(1925, 1, 1), dt.date(2024, 12, 31)
     feature = stay(first=str(first), last=str(last), parts=PARTS)

@@ -266,7 +266,6 @@ def squared_distance(kind: str, one: Records, other: Records) -> int:
     return int(sum(int(change) ** 2 for change in vector(one) - vector(other)))
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("kind", QUERIES)
 def test_a_replaced_record_moves_either_part_within_the_bound_of_all_rows(kind):
     """Also where its id, and so its side, changes: then both answers move, each within the bound of a record alone."""

@@ -40,6 +40,7 @@ def test_a_number_is_linear_between_its_bounds_or_their_logarithms():
     assert DOSE.read(ONE // 2) == 4.0
 
 
+@pytest.mark.more
 def test_logarithms_are_right_to_a_unit_in_the_last_place_and_rise():
     values = np.sort(np.exp(np.random.default_rng(1).uniform(-700, 700, 20_000)))
     found = logarithm(values)

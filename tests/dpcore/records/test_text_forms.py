@@ -99,6 +99,7 @@ def test_a_long_text_is_left_as_it_is_and_takes_no_time():
     assert time.process_time() - begun < 2
 
 
+@pytest.mark.more
 def test_many_texts_of_marks_are_read_quickly():
     """As many texts of the longest kind as a query's schema may have."""
     values = ", ".join(f'"{number:04}{MARKS[: LONGEST - 4]}"' for number in range(1000))

@@ -143,6 +143,7 @@ def test_equation_13_on_rados_drawn_from_all_signatures():
         boosting_bound(np.zeros(0), M, 0.0)
 
 
+@pytest.mark.more
 def test_penalties_of_a_table_of_thousands_of_rows():
     generator = np.random.default_rng(7)
     edges = np.column_stack([np.where(generator.random(4177) < 0.3, 1.0, -1.0), generator.uniform(-1, 1, (4177, 2))])

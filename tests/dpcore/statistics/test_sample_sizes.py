@@ -117,6 +117,7 @@ def test_impossible_figures_are_refused(wrong):
         wrong()
 
 
+@pytest.mark.more
 def test_more_points_than_can_be_searched_are_refused():
     with pytest.raises(ShapeError, match="at most 16 points"):
         vc_dimension(np.zeros((2, 17)))

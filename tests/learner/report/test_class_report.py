@@ -52,6 +52,7 @@ def printed(made: Model, own, tmp_path, **changes):
     return file, found
 
 
+@pytest.mark.more
 def test_a_report_has_coefficients_of_each_class_and_what_was_measured(own, tmp_path):
     made = class_model(mapped=False)
     file, figures = printed(made, own, tmp_path)

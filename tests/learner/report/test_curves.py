@@ -22,7 +22,6 @@ def drawn(reported, *, several: bool):
     return {curve.id: curve for curve in curves(releases, statement)}, statement
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("several", [False, True])
 def test_the_mark_is_on_the_curve(reported, several):
     found, statement = drawn(reported, several=several)

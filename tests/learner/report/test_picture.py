@@ -27,7 +27,6 @@ def page_of(made, **chosen) -> str:
     return picture_page(made, "model.json", drawn, "1.0").saved()
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("mapped", [True, False])
 @pytest.mark.parametrize("covariance", [True, False])
 def test_the_page_loads_nothing_and_can_be_followed(mapped, covariance):

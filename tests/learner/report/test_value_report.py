@@ -105,6 +105,7 @@ def test_figures_of_own_rows_are_those_that_predict_prints(own):
     assert found.brier[-1].score.lower - 5e-3 <= exact.brier <= found.brier[-1].score.upper + 5e-3
 
 
+@pytest.mark.more
 def test_a_file_of_an_evaluation_is_read_back(own, tmp_path):
     for name in LABELS:
         made = model(name)

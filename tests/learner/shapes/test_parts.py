@@ -69,6 +69,7 @@ def test_the_mean_under_the_spread_is_zero(mapped):
         np.testing.assert_allclose(shares @ part.basis(nodes), 0.0, atol=1e-12)
 
 
+@pytest.mark.more
 def test_averages_over_nodes_are_those_of_a_fine_grid():
     """A linear model spreads uniformly: the standard deviation of a slope of 1 over [-1, 1] is 1 / sqrt(3)."""
     parts = parts_of(model(mapped=False))

@@ -105,6 +105,7 @@ def is_enough(noise: np.ndarray, expected: float) -> bool:
     return bool(abs(noise.std() / expected - 1) < 4 * np.sqrt((kurtosis - 1) / 4 / len(noise)))
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("others", [("bo",), ("bo", "cy")])
 def test_an_encrypted_total_has_the_noise_that_its_cohort_needs(party, secret_key, others):
     """Two of two honest parties, or three of three, have the same noise together: 2 s^2."""
@@ -115,6 +116,7 @@ def test_an_encrypted_total_has_the_noise_that_its_cohort_needs(party, secret_ke
     assert is_enough(found, (1 << 12) * np.sqrt(2))
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("part", [0.0, 0.5])
 def test_a_top_up_that_is_left_out_or_half_is_noticed_in_the_total(party, secret_key, monkeypatch, part):
     real = Cohorts.top_up
@@ -126,6 +128,7 @@ def test_a_top_up_that_is_left_out_or_half_is_noticed_in_the_total(party, secret
     assert found.std() < (1 << 12) * np.sqrt(2)
 
 
+@pytest.mark.more
 def test_laplace_noise_is_topped_up_as_well(party, secret_key):
     envelope, cohort = prepared(party, ("bo",), LAPLACE)
     party.upload(envelope, cohort)
@@ -193,6 +196,7 @@ def strangers(party: Ada, *accepted: str) -> None:
     party.lifecycle.follow(party.world.policy(**POLICY, accepted_members=keys))
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(("noise", "allowed"), [(GAUSSIAN, False), (GaussianShares(1 << 12, ONE_COLLUDER), True)])
 def test_members_that_are_not_accepted_count_as_colluding(party, noise, allowed):
     """They would make this party's noise smaller, and none of them need be honest."""
@@ -212,6 +216,7 @@ def test_members_that_are_not_accepted_count_as_colluding(party, noise, allowed)
     assert party.state(envelope) is S.READY
 
 
+@pytest.mark.more
 def test_a_cohort_that_is_padded_with_members_that_are_not_accepted_is_refused(party):
     envelope, large = prepared(party, ("bo", "cy"))
     strangers(party, "bo")

@@ -122,6 +122,7 @@ def test_a_kill_at_any_durable_step_leaves_nothing_bare_beside_a_charge(ada, pre
     assert beside
 
 
+@pytest.mark.more
 def test_a_killed_party_sends_the_top_up_that_it_charged_and_no_other(ada):
     """Also a copy from before the charge makes the same bytes for this cohort: no share leaves with two top-ups."""
     from tests.parties.answering.test_cohort_noise import AGES, query

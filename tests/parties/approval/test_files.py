@@ -171,7 +171,7 @@ def forge(directory, content, owner, how):
 WAYS = ["another's name", "writable", "link", "second name", "pipe", "a list", "junk", "padded", *CHANGES]
 
 
-@pytest.mark.variants(4)
+@pytest.mark.variants(2)
 @as_root
 @pytest.mark.parametrize("how", WAYS)
 def test_a_file_that_is_no_persons_own_decision_does_not_count(asking, how):
@@ -195,6 +195,7 @@ def test_a_file_that_is_no_persons_own_decision_does_not_count(asking, how):
     assert json.loads(outcome.read_text())["counted"] is False
 
 
+@pytest.mark.more
 @as_root
 def test_a_directory_in_the_place_of_a_decision_stops_nothing(asking):
     envelope = waits(asking)
@@ -241,6 +242,7 @@ def test_owners_that_a_user_namespace_hides_do_not_count(asking, monkeypatch):
     assert left.cause == ""
 
 
+@pytest.mark.more
 @as_root
 def test_the_command_of_another_user_needs_no_part_of_the_partys_state(asking, shared):
     """`rado party pending`, `explain` and `approve` by people who reach the configuration and the directory alone."""

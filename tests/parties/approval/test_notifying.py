@@ -139,6 +139,7 @@ def _is_of(path, group: str) -> bool:
     return fields[2] == group and fields[0] != "Z"
 
 
+@pytest.mark.more
 def test_one_that_writes_without_end_is_ended_and_nothing_is_kept(tmp_path):
     settings = NotifySettings(command=program(tmp_path, 'while True:\n    print("x" * 65536)'), timeout_s=1)
     with pytest.raises(NotificationError, match="longer"):

@@ -91,6 +91,7 @@ def test_two_users_approve_a_training_and_one_revokes_it(asking):
     assert waits(asking, asked(asking, round_of(asking.world, old()[0])))
 
 
+@pytest.mark.more
 @as_root
 def test_who_is_not_listed_orders_nothing(asking):
     envelope = asked(asking, round_of(asking.world))
@@ -306,6 +307,7 @@ def test_an_order_says_what_it_needs(beside):
     assert proposed(Order(Do.APPROVE, Covers.STUDY, "1/3"), envelope, time.time()).epsilon == str(Fraction(1, 3))
 
 
+@pytest.mark.variants(1)
 @as_root
 @pytest.mark.parametrize(
     "content",
@@ -331,6 +333,7 @@ def test_numbers_of_other_users_that_have_no_room_stop_nothing(asking, content):
     assert (counted, standing(asking).all(asking.lifecycle.policy)) == (False, [])
 
 
+@pytest.mark.variants(1)
 @as_root
 @pytest.mark.parametrize("name", [f"decision-{'ab' * 117}-54077.json", f"decision-{'ab' * 32}-{'9' * 175}.json"])
 def test_a_name_that_no_command_gives_stops_no_other_decision(asking, name):
@@ -341,6 +344,7 @@ def test_a_name_that_no_command_gives_stops_no_other_decision(asking, name):
     assert (counted, "1 of 2 approvals" in words) == (True, True)
 
 
+@pytest.mark.more
 @as_root
 def test_a_delegate_without_a_name_does_not_count(asking):
     until = time.time() + DAY_S
@@ -357,6 +361,7 @@ def test_a_delegate_without_a_name_does_not_count(asking):
     assert (counted, "printable" in words) == (False, True)
 
 
+@pytest.mark.more
 @as_root
 def test_a_reason_that_cannot_be_kept_does_not_count(asking):
     envelope = asked(asking, round_of(asking.world))

@@ -26,7 +26,8 @@ from dpcore.records.clipping import Clip
 from dpcore.records.computation import Computation, sum_on_threads
 from dpcore.records.schema import Schema
 from parties.config import PartyCluster
-from parties.data.dataset import ClusterRowSums, load
+from parties.data.cluster_row_sums import ClusterRowSums
+from parties.data.dataset import load
 from parties.data.disk_features import RowsOnDisk
 from parties.data.rows_elsewhere import RowsOnCluster
 from radobase.logs import Log

@@ -20,7 +20,7 @@ from dpcore.records.held_back import HeldBack, Part, RowKey, RowNumbers
 from dpcore.records.records import BLOCK_ROWS
 from parties.answering.coordinator_calls import StoppedError
 from parties.config import PartyCluster, PartyConfig
-from parties.data.dataset import ClusterRowSums, sum_of_run
+from parties.data.cluster_row_sums import ClusterRowSums, sum_of_run
 from parties.node import PartyNode
 from radobase.cluster_jobs import ClusterJob
 from radobase.logs import Log
@@ -39,7 +39,7 @@ def records():
 
 @pytest.fixture(autouse=True)
 def one_block_an_item(monkeypatch):
-    monkeypatch.setattr("parties.data.dataset.ITEM_BYTES", 1)
+    monkeypatch.setattr("parties.data.cluster_row_sums.ITEM_BYTES", 1)
     # Another process next to each test.
     monkeypatch.setattr("radobase.cluster_jobs.check_cluster", lambda _: None)
 
@@ -80,7 +80,7 @@ def on_workers(monkeypatch, function=None, kind=ClusterJob):
 
             return super().results(count, noted, idle)
 
-    monkeypatch.setattr("parties.data.dataset.ClusterJob", Job)
+    monkeypatch.setattr("parties.data.cluster_row_sums.ClusterJob", Job)
     return jobs, sent
 
 

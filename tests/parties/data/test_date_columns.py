@@ -74,6 +74,7 @@ def test_files_and_data_frames_give_the_same_records(tmp_path):
         assert (store(SCHEMA.encode(frame).x) == EXPECTED.records.features).all()
 
 
+@pytest.mark.variants(2)
 @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
 @pytest.mark.parametrize("type_", ["DATE", "TIMESTAMP", "TEXT"])
 def test_every_type_of_a_database_gives_the_same_records(tmp_path, kind, type_):

@@ -80,7 +80,7 @@ def check_damage(table: Rows, damage, directory: Path) -> list[str]:
     return changed
 
 
-@pytest.mark.variants(6)
+@pytest.mark.variants(3)
 @pytest.mark.parametrize("words", [True, False], ids=["words", "numbers"])
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 def test_no_damage_of_a_made_table_is_silent(tmp_path, damage, words):

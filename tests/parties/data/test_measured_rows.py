@@ -15,7 +15,8 @@ from dpcore.records.coding import OFFSET_BITS
 from dpcore.records.computation import sum_on_threads
 from dpcore.records.features import Count, Number, RealFeature
 from dpcore.records.schema import Schema
-from parties.data.dataset import check, load, sum_of_run
+from parties.data.cluster_row_sums import sum_of_run
+from parties.data.dataset import check, load
 
 FEATURES = (RealFeature(name="a", lower=0.0, upper=10.0),)
 NUMBER = Schema(name="n", label=Number(column="y", lower=0.0, upper=10.0, missing="zero-vector"), features=FEATURES)

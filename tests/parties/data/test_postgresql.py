@@ -10,7 +10,8 @@ from dpcore.errors import ConfigurationError, DataError
 from dpcore.queries.gradient import GradientQuery
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.computation import Computation
-from parties.data.dataset import ClusterRowSums, check, load
+from parties.data.cluster_row_sums import ClusterRowSums
+from parties.data.dataset import check, load
 from radobase.logs import Log
 from radobase.tables.database_source import DatabaseSource
 from radobase.tables.tables import open_table

@@ -86,6 +86,7 @@ def test_a_server_shows_a_certificate_of_the_authority_for_its_name(postgresql, 
         rows(postgresql, sslrootcert=authority.file)
 
 
+@pytest.mark.more
 def test_a_server_without_a_certificate_is_refused(postgresql, served):
     authority, _ = served
     with pytest.raises(DataError, match="server does not support SSL"):

@@ -39,7 +39,8 @@ from dpcore.records.records import BLOCK_ROWS
 from dpcore.records.shared_schema import SharedSchema
 from parties.config import PartyCluster, PartyConfig
 from parties.data import part_sums
-from parties.data.dataset import ClusterRowSums, load
+from parties.data.cluster_row_sums import ClusterRowSums
+from parties.data.dataset import load
 from parties.data.rows_elsewhere import RowsOnCluster
 from parties.node import PartyNode
 from radobase.cluster_jobs import ClusterError, _read
@@ -147,6 +148,7 @@ KINDS = {
 }
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("kept", ["memory", "disk", "not", pytest.param("a part in memory", marks=pytest.mark.more)])
 def test_all_is_as_on_one_machine(files, tmp_path, caplog, kept):
     alone = read(files)
@@ -204,6 +206,7 @@ def another(number, answer):
     return SWAPPED.get(number - 2, answer)
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -225,6 +228,7 @@ def test_a_wrong_answer_is_noticed_and_the_part_summed_again(files, monkeypatch,
     assert all(reason in each for each in found)
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -272,6 +276,7 @@ def test_a_worker_without_memory_says_so_and_this_machine_does_its_part(files, m
     assert said["on_this_machine"] == said["parts"]
 
 
+@pytest.mark.more
 def test_a_worker_that_keeps_too_much_keeps_less(files, monkeypatch, caplog):
     alone, data = read(files), read(files, SETTINGS)
     real, left = part_sums.sum_here, [1]
@@ -307,6 +312,7 @@ def test_a_cluster_that_fails_leaves_the_rest_to_this_machine(files, monkeypatch
     assert set(warnings(caplog)) == {"the cluster is gone"}
 
 
+@pytest.mark.more
 def test_what_a_lost_worker_kept_is_read_by_others(files, monkeypatch, caplog):
     alone, data, kind = read(files), read(files, SETTINGS), KINDS["gradient"][0]
     parts = len(data.records.features.table.ranges)
@@ -320,6 +326,7 @@ def test_what_a_lost_worker_kept_is_read_by_others(files, monkeypatch, caplog):
     assert set(second["workers"]) == {"here/2/b", "here/3/c"}
 
 
+@pytest.mark.more
 def test_a_worker_that_keeps_more_than_its_share_gives_parts_away(files, monkeypatch, caplog):
     monkeypatch.setattr(PlainWorkers, "names", ("here/1/a",))
     monkeypatch.setattr(PlainWorkers, "expected", 1)
@@ -338,6 +345,7 @@ def test_a_worker_that_keeps_more_than_its_share_gives_parts_away(files, monkeyp
     assert not held[0] & held[1]
 
 
+@pytest.mark.more
 def test_workers_keep_the_reading_of_the_table_that_was_asked_for_last(files, caplog):
     """A party that finds its table unchanged goes on with the former reading."""
     place = RowsOnCluster(SETTINGS, Log("party"), PlainWorkers())
@@ -350,6 +358,7 @@ def test_workers_keep_the_reading_of_the_table_that_was_asked_for_last(files, ca
         assert sum(len(state["parts"]._parts) for state in states) == parts
 
 
+@pytest.mark.more
 def test_a_file_that_is_missing_at_a_worker_is_read_by_this_machine(files, tmp_path, monkeypatch, caplog):
     table = shutil.copytree(files, tmp_path / "table")
     alone = read(table)
@@ -379,6 +388,7 @@ def rewritten(path, keep_time):
         os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("keep_time", [False, True])
 def test_a_file_that_changed_since_it_was_read_is_refused(files, tmp_path, keep_time):
     table = shutil.copytree(files, tmp_path / "table")
@@ -462,6 +472,7 @@ def test_several_labels_and_recoded_cells_are_as_on_one_machine(files, tmp_path)
         np.testing.assert_array_equal(found, kind.contribution(other, 10, Computation(SeededRandom(3))))
 
 
+@pytest.mark.more
 def test_one_file_is_read_in_parts_too(files, tmp_path):
     one = tmp_path / "one.parquet"
     pq.write_table(columns(3 * BLOCK_ROWS + 5, 4), one, row_group_size=BLOCK_ROWS - 100)
@@ -482,6 +493,7 @@ def test_features_that_are_elsewhere_cannot_be_read_here(files):
         ClusterRowSums(SETTINGS, Log("party"))(None, data.records.between(5, 10))
 
 
+@pytest.mark.more
 def test_averages_over_persons_are_the_same_in_one_pass(files, caplog):
     data, alone = read(files, SETTINGS), read(files)
     for name in ("moments", "statistics"):
@@ -612,6 +624,7 @@ def test_several_files_need_a_name_in_the_ledger(offline, tmp_path):
         PartyConfig.model_validate(config | {"key_column": "id"})
 
 
+@pytest.mark.more
 def test_a_list_of_files_is_read_as_on_one_machine(files):
     paths = FileList(tuple(sorted(files.rglob("*.parquet"), reverse=True)))
     data, alone = read(paths, SETTINGS), read(paths)
@@ -643,6 +656,7 @@ def in_database(path, kind, rows):
     return DatabaseSource.of(f"{kind}:{path}", "SELECT * FROM patients", key="number")
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
 def test_a_database_is_read_by_ranges_of_its_key(tmp_path, caplog, kind):
     """And on one machine in the order of the key."""
@@ -668,6 +682,7 @@ def changed(path, kind, *statements):
         database.commit()
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
 def test_a_database_that_changed_since_it_was_read_is_refused(tmp_path, kind):
     path = tmp_path / f"t.{kind}"
@@ -681,6 +696,7 @@ def test_a_database_that_changed_since_it_was_read_is_refused(tmp_path, kind):
         contribution(data, KINDS["gradient"][0])
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
 def test_a_key_that_does_not_order_the_rows_is_refused(tmp_path, kind):
     path = tmp_path / f"t.{kind}"

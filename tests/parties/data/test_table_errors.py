@@ -103,6 +103,7 @@ def test_no_error_about_parquet_quotes_a_cell(tmp_path, column):
         assert "61803398" not in said
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     ("name", "reader"), [("data.csv", "csv_table.pa.csv.open_csv"), ("data.parquet", "parquet_table.pq.ParquetFile")]
 )

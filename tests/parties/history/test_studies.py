@@ -91,6 +91,7 @@ def listed(ada, capsys) -> list[dict]:
     return json.loads(capsys.readouterr().out)["data"]["studies"]
 
 
+@pytest.mark.more
 def test_the_command_and_the_report_say_what_each_study_spent(ada, capsys):
     assert [(each["protocol_number"], each["has_limit"]) for each in listed(ada, capsys)] == [("EK 2026/17", True)]
     answer(ada, statistic(ada.world, **of(STUDY)))

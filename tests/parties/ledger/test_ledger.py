@@ -439,6 +439,7 @@ def test_processes_cannot_overdraw_together(path):
     assert spent(opened(path)) == 10
 
 
+@pytest.mark.more
 def test_a_reported_charge_survives_kill_9(path):
     """Killed at 5 different moments, between any two statements: no charge that was reported is lost."""
     reported, lowest = 0, 0

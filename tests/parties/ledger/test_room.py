@@ -87,6 +87,7 @@ def test_a_day_s_limit_frees_itself_and_counts_only_where_it_is_asked_for():
     assert more_like(allowed, spent, record(1), now_unix_s=NOW + DAY_S) == 2
 
 
+@pytest.mark.more
 def test_many_small_ones_have_room_beyond_the_sum_of_their_epsilons():
     small = record(Fraction(1, 100), delta=Fraction(1, 10**9))
     found = more_like(limits(1, Fraction(1, 10**5)), [], small)

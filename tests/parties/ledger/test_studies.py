@@ -26,6 +26,7 @@ from parties.ledger.limits import (
     more_like,
     of_study,
 )
+from tests.examples import examples
 from tests.federation.party import OWNER, limits
 from tests.parties.ledger.test_acknowledgement import claim
 from tests.parties.ledger.test_chain import APPROVAL_TABLES
@@ -122,7 +123,7 @@ def test_a_limit_that_was_lowered_stops_a_charge_and_nothing_of_it_is_written(op
         max_size=20,
     )
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(15, 200))
 def test_no_budget_is_overdrawn_whatever_is_asked(asked):
     """The sums are made here, apart from the ledger's; a query is refused only if one of its two limits lacks room."""
     held: list[Event] = []

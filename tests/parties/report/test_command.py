@@ -85,6 +85,7 @@ def test_it_ends_before_the_last_moment(party, capsys):
     assert "no query in this period" in capsys.readouterr().out
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     ("more", "said"),
     [
@@ -100,6 +101,7 @@ def test_a_period_that_is_none(party, tmp_path, capsys, more, said):
     assert not page.exists()
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize("option", ["--output", "--registry"])
 def test_no_file_is_overwritten(party, tmp_path, capsys, option):
     (tmp_path / "there").write_text("signed")

@@ -96,6 +96,7 @@ def test_it_has_a_record_of_each_answer_and_of_nothing_else(filing, tmp_path):
     assert "Privacy report of" in (received.data / "report.html").read_text()
 
 
+@pytest.mark.more
 def test_a_study_s_organisation_and_person_in_charge_are_named(filing, tmp_path):
     answer(filing.ada, statistic(filing.world, **OF_STUDY))
     assert filing.file() == 0
@@ -122,6 +123,7 @@ def test_the_signed_query_can_be_verified_by_whoever_receives_it(filing, tmp_pat
     envelope.open(MessageType.QUERY, FEDERATION, key)
 
 
+@pytest.mark.more
 def test_an_answer_without_a_bound_is_left_to_a_person(world, tmp_path):
     limits = {"epsilon": "50", "delta": "1e-5", "unbounded_queries": 3}
     filing = Filing(world, tmp_path, allow_unprotected=True, limits=limits)
@@ -185,6 +187,7 @@ def _change_a_charge(filing: Filing, query_id: bytes) -> str:
     return "the ledger: "
 
 
+@pytest.mark.variants(1)
 @pytest.mark.parametrize(
     "damage",
     [

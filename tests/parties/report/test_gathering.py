@@ -166,6 +166,7 @@ def test_after_an_answer_without_a_bound_no_chance_is_stated(world, tmp_path):
     assert report.record.unbounded == 1
 
 
+@pytest.mark.more
 def test_a_feature_s_budget_is_a_line_of_its_own(world, tmp_path):
     limits = {"epsilon": "100", "delta": "1e-5", "unbounded_queries": 3}
     ada = ada_at(world, tmp_path, allow_unprotected=True, limits=limits)
@@ -202,6 +203,7 @@ def test_totals_count_what_is_not_listed(ada, world, monkeypatch):
     assert dict(report.decisions) == {"answered": 1, "refused": 4}
 
 
+@pytest.mark.more
 def test_steps_are_few_and_end_with_the_last_charge(ada, world, monkeypatch):
     monkeypatch.setattr(budgets, "MOST_STEPS", 2)
     for _ in range(5):
@@ -327,6 +329,7 @@ def test_the_dictionary_is_in_json_types(ada, world):
     assert ada.ledger.spent(RECORD).epsilon > 0
 
 
+@pytest.mark.more
 def test_a_change_of_the_limits_is_known_by_the_decisions_that_followed_them(ada, world, tmp_path):
     answer(ada, statistic(world))
     assert (report_of(ada).limits_changed, len(report_of(ada).policies.policies)) == (False, 1)

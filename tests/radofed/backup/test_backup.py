@@ -217,6 +217,7 @@ def test_an_operator_without_members_is_backed_up(capsys, tmp_path):
     )
 
 
+@pytest.mark.more
 def test_every_copy_of_a_ledger_that_is_written_is_consistent(party, tmp_path):
     """A node charges while backups are made."""
     limits = LedgerLimits(PrivacyLimit(Fraction(10**6), Fraction(1, 10**5)), 3)

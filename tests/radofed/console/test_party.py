@@ -423,6 +423,7 @@ def test_a_party_whose_node_does_not_run_is_paused_and_resumed(own_desk, browser
         assert "Paused" not in page.inner_text("main")
 
 
+@pytest.mark.more
 def test_the_start_page_says_how_many_queries_came_during_a_pause(own_desk):
     config = PartyConfig.load(own_desk.config)
     with closing(open_history(config)) as database:
@@ -434,6 +435,7 @@ def test_the_start_page_says_how_many_queries_came_during_a_pause(own_desk):
         assert "2 queries came meanwhile" in caller.ask("status/now?paused=yes")[2]
 
 
+@pytest.mark.more
 def test_the_start_page_says_when_another_person_paused(own_desk):
     with own_desk.called() as (caller, _):
         assert "Load it again" not in caller.ask("status/now?paused=no")[2]

@@ -46,6 +46,7 @@ def test_it_shows_any_role_and_ends_on_a_signal(members, browser, tmp_path, name
     assert len(LINK.findall(log.read_text())) == 1
 
 
+@pytest.mark.more
 def test_a_port_that_is_taken(members):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -63,6 +63,7 @@ def test_later_answers_keep_the_address(home):
     assert [*certificate_hosts(home)] == ["elsewhere.example.org"]
 
 
+@pytest.mark.more
 def test_it_moves_again_and_back(home):
     for address in (NEW, NEWEST, ADDRESS):
         move(home.operator, address, now=LATER)

@@ -69,6 +69,7 @@ def test_no_file_holds_a_key_in_the_open(protected):
             serialization.load_pem_private_key(file.read_bytes(), password=None)
 
 
+@pytest.mark.more
 def test_nodes_connect_and_the_operator_signs_with_it(protected, secret, monkeypatch):
     monkeypatch.setenv(ENVIRONMENT, str(secret))
     party, hub, operator = protected

@@ -34,7 +34,6 @@ def walk_distribution(plan, edges, cuts):
     return np.histogram(theta, cuts, weights=density)[0] / density.sum()
 
 
-@pytest.mark.variants(1)
 @pytest.mark.parametrize("loss", [LOGISTIC, HINGE])
 def test_the_exact_draw_has_the_distribution_and_no_other(loss):
     plan, random = replace(GRID, loss=loss), SeededRandom(2)
