@@ -170,6 +170,11 @@ class Federation:
         if party == self.asks and party not in self.set_back:
             self._check_approved(query_id)
 
+    def check_dealing(self, party: str, key_shares: Envelope) -> None:
+        """Shares of a party's keys are dealt. A copy from before that deals anew; it counts among those that collude."""
+        if party not in self.set_back:
+            self.unmasked.check_dealt(party, key_shares)
+
     def check_unmasking(self, party: str, unmasking: Envelope) -> None:
         """Shares of keys leave a party."""
         if party not in self.set_back and party != self.coalition.deviant:

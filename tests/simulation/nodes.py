@@ -303,7 +303,7 @@ class PartyCalls:
 
     def ready(self, ready: Envelope, key_shares: Envelope | None = None) -> None:
         if key_shares is not None:
-            self.federation.unmasked.check_dealt(self.name, key_shares)
+            self.federation.check_dealing(self.name, key_shares)
         self._call(lambda caller: self._hub().intake.ready(ready, caller, key_shares))
 
     def unmask(self, unmasking: Envelope) -> None:
