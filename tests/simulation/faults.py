@@ -184,6 +184,7 @@ def _damaged(federation: Federation, name: str, kind: str, damage: Callable[[Pat
     before = party.entries_on_disk()
     if damage(party.machine.directory):
         federation.happened[kind] += 1
+        federation.damaged.add(name)
         if not restored or party.entries_on_disk() != before:
             federation.set_back.add(name)
     party.start()

@@ -104,6 +104,8 @@ class Federation:
         self.opened: dict[bytes, tuple[str, ...]] = {}
         self.lost_for_good: set[str] = set()
         self.set_back: set[str] = set()
+        # Their files were lost or replaced by a copy, which may lack what is no entry of the ledger.
+        self.damaged: set[str] = set()
         self.acknowledged: set[str] = set()
         self.asked: list[bytes] = []
         # By party: the ledger that was last found sound, and what it held then.
@@ -171,8 +173,8 @@ class Federation:
             self._check_approved(query_id)
 
     def check_dealing(self, party: str, key_shares: Envelope) -> None:
-        """Shares of a party's keys are dealt. A copy from before that deals anew; it counts among those that collude."""
-        if party not in self.set_back:
+        """Shares of a party's keys are dealt. A copy from before deals anew, and counts among those that collude."""
+        if party not in self.damaged:
             self.unmasked.check_dealt(party, key_shares)
 
     def check_unmasking(self, party: str, unmasking: Envelope) -> None:
