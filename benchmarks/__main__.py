@@ -6,6 +6,7 @@ import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -150,8 +151,10 @@ def run_one(name: str, *, everything: bool) -> list[Target]:
     busy = neighbours.cores_busy()
     at = {**machine(), "cores_busy_elsewhere": busy}
     date = datetime.now(UTC).date().isoformat()
-    written = json.dumps(report.as_json(at, date), indent=1, ensure_ascii=False, allow_nan=False)
-    (RESULTS / f"{name}.json").write_text(written + "\n", encoding="utf-8")
+    file = RESULTS / f"{name}.json"
+    found = report.as_json(at, date) | {"run_before": run_before(file)}
+    written = json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False)
+    file.write_text(written + "\n", encoding="utf-8")
     figure = Figure(figsize=(10, 5), layout="constrained")
     BENCHMARKS[name].draw(report, figure)
     figure.suptitle(f"{name} ({at['cores']} cores, Python {at['python']}, {date})", fontsize=10)
@@ -163,6 +166,15 @@ def run_one(name: str, *, everything: bool) -> list[Target]:
         print(f"Other processes kept {busy} cores busy: repeat this on a quiet machine.")
     print(f"\n{name} took {time.perf_counter() - start:.0f} s; results/{name}.json, results/{name}.png\n", flush=True)
     return report.targets
+
+
+def run_before(file: Path) -> dict[str, Any] | None:
+    """What the file of results has of the run before: its date, how busy the machine was, its ratios and targets."""
+    if not file.exists():
+        return None
+    before = json.loads(file.read_text(encoding="utf-8"))
+    found = {key: before[key] for key in ("date", "ratios", "targets")}
+    return found | {"cores_busy_elsewhere": before["machine"].get("cores_busy_elsewhere")}
 
 
 if __name__ == "__main__":

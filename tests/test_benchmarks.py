@@ -56,6 +56,32 @@ pytestmark = pytest.mark.more
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def test_results_keep_the_figures_of_the_run_before(monkeypatch, tmp_path):
+    class Made:
+        found = 1.0
+
+        def run(self, *, everything: bool) -> Report:
+            target = Target("rounds", "s", figure=1.5, measured=self.found, at_least=False)
+            return Report("made", "", {}, [], [], [], targets=[target])
+
+        def draw(self, report: Report, figure: Figure) -> None:
+            figure.subplots()
+
+    made = Made()
+    monkeypatch.setattr(assembly, "RESULTS", tmp_path)
+    monkeypatch.setitem(assembly.BENCHMARKS, "made", made)
+    assembly.run_one("made", everything=False)
+    first = json.loads((tmp_path / "made.json").read_text())
+    assert first["run_before"] is None
+    made.found = 2.0
+    assembly.run_one("made", everything=False)
+    second = json.loads((tmp_path / "made.json").read_text())
+    assert second["targets"][0]["measured"] == 2.0
+    before = second["run_before"]
+    assert (before["date"], before["targets"]) == (first["date"], first["targets"])
+    assert before["cores_busy_elsewhere"] == first["machine"]["cores_busy_elsewhere"]
+
+
 @pytest.fixture
 def ran(monkeypatch, tmp_path):
     """What `main` runs, without running it."""
