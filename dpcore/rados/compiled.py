@@ -1,4 +1,4 @@
-"""The loops over rows and rados, compiled: subset-sum tables of a few rows. Importing it compiles or loads them.
+"""The loops over rows and rados, compiled: sums of subsets of rows, and rounding. Importing it compiles or loads them.
 
 The "method of the four Russians" (Arlazarov, Dinic, Kronrod and Faradzev, 1970): a table holds all 256 partial sums of
 eight rows, four of them in the first-level cache; with few rados, two tables of 16 for each byte. With AVX-512 a table
@@ -20,6 +20,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from dpcore.numbers.compiling import compiled, processor_has
+from dpcore.numbers.fixed_point import ONE
 
 TILE = 8
 TABLES = 4
@@ -438,3 +439,66 @@ def move(
                 selection[row >> 3, rado] = byte ^ bit
                 moves[rado] += -1 if taken_out else 1
     return int(selection.shape[1])
+
+
+# One-bit rounding (dpcore.rados.rounding).
+
+
+@compiled(
+    types.void(
+        types.uint32[:, ::1],
+        types.Array(types.int32, 2, "C", readonly=True),
+        types.Array(types.int32, 1, "C", readonly=True),
+        types.int64,
+        types.uint32[:, ::1],
+    )
+)
+def mix_contents(
+    state: NDArray[np.uint32],
+    features: NDArray[np.int32],
+    labels: NDArray[np.int32],
+    first: int,
+    mixed: NDArray[np.uint32],
+) -> None:
+    """What CBC mode encrypts next, of each record: its state xor the words of its content from `first` on.
+
+    state, mixed: (rows, 4). A record's content is its d features, its label, and zeros.
+    """
+    # Unsigned: Numba takes signed indices for places that may count from the end.
+    d, start = np.uint64(features.shape[1]), np.uint64(first)
+    if start + np.uint64(4) <= d:
+        for row in range(np.uint64(len(features))):
+            for place in range(np.uint64(4)):
+                mixed[row, place] = state[row, place] ^ np.uint32(features[row, start + place])
+        return
+    for row in range(np.uint64(len(features))):
+        for place in range(np.uint64(4)):
+            mixed[row, place] = state[row, place]
+        for place in range(d - start):
+            mixed[row, place] ^= np.uint32(features[row, start + place])
+        mixed[row, d - start] ^= np.uint32(labels[row])
+
+
+@compiled(
+    types.void(
+        types.Array(types.int32, 2, "C", readonly=True),
+        types.int64,
+        types.Array(types.boolean, 1, "C", readonly=True),
+        types.Array(types.uint32, 1, "C", readonly=True),
+        types.int8[::1],
+    )
+)
+def draw_signs(
+    features: NDArray[np.int32],
+    coordinate: int,
+    usable: NDArray[np.bool_],
+    codes: NDArray[np.uint32],
+    signs: NDArray[np.int8],
+) -> None:
+    """Write the sign of each row, for its coordinate's value x: 1 if its code is below (1 + x) 2^30, else -1.
+
+    Rows that are not usable get 0. features: (rows, d), in units of 2^-30. codes: (rows,), below 2^31.
+    """
+    for row in range(len(features)):
+        sign = 1 if np.int64(codes[row]) < np.int64(features[row, coordinate]) + ONE else -1
+        signs[row] = np.int8(sign if usable[row] else 0)

@@ -1,4 +1,4 @@
-"""One-bit rounding of real-valued sensitive coordinates. Importing it compiles or loads its loops.
+"""One-bit rounding of real-valued sensitive coordinates.
 
 A random sign with the value as its mean replaces the value, so the edge's coordinate is coded -1/+1 as DP-FEAT needs.
 E[b^2] = 1, not x^2: estimators correct the diagonal (RadoDistribution).
@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from numba import types
 from numpy.typing import NDArray
 
-from dpcore.numbers.compiling import compiled
 from dpcore.numbers.fixed_point import ONE
+from dpcore.rados.compiled import draw_signs, mix_contents
 from dpcore.records.computation import RUN_BLOCKS, PartySecret, on_threads
 from dpcore.records.records import BLOCK_ROWS, Records
 
@@ -141,7 +140,7 @@ class _Cipher:
         mixed = self._mixed[: records.rows]
         state = np.zeros_like(mixed)
         for first in range(0, records.d + 1, _BLOCK_WORDS):
-            mix(state.astype(np.uint32, copy=False), features, labels, first, mixed)
+            mix_contents(state.astype(np.uint32, copy=False), features, labels, first, mixed)
             state = self.encrypted(mixed.astype("<u4", copy=False))
         return state.copy()
 
@@ -168,63 +167,3 @@ def _occurrences(contents: NDArray[np.uint64]) -> NDArray[np.uint64]:
     places = np.arange(len(rows))
     earlier[rows] = places - np.maximum.accumulate(np.where(first, places, 0))
     return earlier
-
-
-@compiled(
-    types.void(
-        types.uint32[:, ::1],
-        types.Array(types.int32, 2, "C", readonly=True),
-        types.Array(types.int32, 1, "C", readonly=True),
-        types.int64,
-        types.uint32[:, ::1],
-    )
-)
-def mix(
-    state: NDArray[np.uint32],
-    features: NDArray[np.int32],
-    labels: NDArray[np.int32],
-    first: int,
-    mixed: NDArray[np.uint32],
-) -> None:
-    """What CBC mode encrypts next, of each record: its state xor the words of its content from `first` on.
-
-    state, mixed: (rows, 4). A record's content is its d features, its label, and zeros.
-    """
-    # Unsigned: Numba takes signed indices for places that may count from the end.
-    d, start = np.uint64(features.shape[1]), np.uint64(first)
-    if start + np.uint64(4) <= d:
-        for row in range(np.uint64(len(features))):
-            for place in range(np.uint64(4)):
-                mixed[row, place] = state[row, place] ^ np.uint32(features[row, start + place])
-        return
-    for row in range(np.uint64(len(features))):
-        for place in range(np.uint64(4)):
-            mixed[row, place] = state[row, place]
-        for place in range(d - start):
-            mixed[row, place] ^= np.uint32(features[row, start + place])
-        mixed[row, d - start] ^= np.uint32(labels[row])
-
-
-@compiled(
-    types.void(
-        types.Array(types.int32, 2, "C", readonly=True),
-        types.int64,
-        types.Array(types.boolean, 1, "C", readonly=True),
-        types.Array(types.uint32, 1, "C", readonly=True),
-        types.int8[::1],
-    )
-)
-def draw_signs(
-    features: NDArray[np.int32],
-    coordinate: int,
-    usable: NDArray[np.bool_],
-    codes: NDArray[np.uint32],
-    signs: NDArray[np.int8],
-) -> None:
-    """Write the sign of each row, for its coordinate's value x: 1 if its code is below (1 + x) 2^30, else -1.
-
-    Rows that are not usable get 0. features: (rows, d), in units of 2^-30. codes: (rows,), below 2^31.
-    """
-    for row in range(len(features)):
-        sign = 1 if np.int64(codes[row]) < np.int64(features[row, coordinate]) + ONE else -1
-        signs[row] = np.int8(sign if usable[row] else 0)

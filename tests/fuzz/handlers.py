@@ -5,7 +5,7 @@ import shutil
 from contextvars import copy_context
 from functools import cache
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from coordinator.membership import Admissions
 from coordinator.service import LearnerService, MemberService, PartyService
@@ -135,7 +135,8 @@ def resign(request, kind: MessageType) -> None:
     for field, part in request.ListFields():
         if field.message_type is not None and field.message_type.name == "Signed":
             named = {"refusal": MessageType.REFUSAL, "pending": MessageType.PENDING}.get(field.name, kind)
-            part.CopyFrom(signed(named, part.payload, signer(named, part.payload)).to_proto())
+            for each in [part] if isinstance(part, Message) else part:
+                each.CopyFrom(signed(named, each.payload, signer(named, each.payload)).to_proto())
 
 
 async def serve(service: str, call: str, request, caller, phase: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from parties.approval.decisions import Person
 from parties.config import PartyConfig
-from parties.data import dataset
+from parties.data import held_data
 from parties.history.database import HistoryDatabase
 from parties.history.history import History, What
 from parties.ledger.witnessed import Evidence
@@ -35,13 +35,13 @@ def config(offline):
 def test_while_it_loads_its_data_it_says_so(config, monkeypatch):
     settings = WatchSettings(listen=f"127.0.0.1:{free_port()}")
     seen = []
-    real = dataset.load
+    real = held_data.load
 
     def loading(*arguments, **options):
         seen.append((ready(settings.place), scrape(settings.place)))
         return real(*arguments, **options)
 
-    monkeypatch.setattr(dataset, "load", loading)
+    monkeypatch.setattr(held_data, "load", loading)
     with PartyNode(config.model_copy(update={"watch": settings})) as node:
         ((while_loading, metrics),) = seen
         assert while_loading == (503, ["DATA_NOT_LOADED"])

@@ -22,7 +22,7 @@ KEYS = {
     "feasible", "epsilon", "delta", "theorem_epsilon", "delta_per_rado", "epsilon_if_others_collude", "rados",
     "party_rows", "acceptance_rate", "largest_rados", "smallest_epsilon", "reason", "suggestion", "design", "split",
     "joint", "scope", "marginal_epsilon", "marginal_epsilon_if_others_collude", "unit", "assumptions", "warning",
-    "choice", "coefficients_warning",
+    "choice", "coefficients_warning", "vanishing",
 }  # fmt: skip
 SIZES = {"ciphertexts", "upload_bytes_per_party", "estimated_seconds", "slot_bits", "fraction_bits"}
 

@@ -10,8 +10,9 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.queries.rados import RadosQuery
+from dpcore.rados.compiled import draw_signs
 from dpcore.rados.designs import DpFeatDesign, SensitiveFeature
-from dpcore.rados.rounding import _RUN_ROWS, _codes, draw_signs, rounded
+from dpcore.rados.rounding import _RUN_ROWS, _codes, rounded
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.computation import Computation, PartySecret
 from dpcore.records.records import BLOCK_ROWS, Records
