@@ -13,7 +13,7 @@ import typer
 
 from dpcore.errors import ConfigurationError
 from radobase.printing import in_lines
-from radobase.reading import FileKind, read_toml, with_remedy
+from radobase.reading import FileKind, read_text, read_toml, with_remedy
 from radobase.writing import write_durably
 from radofed.cli.output import Output, Result
 
@@ -61,8 +61,8 @@ def policy(
     else:
         file = PartyConfig.load(config).policy
         Policy.load(file)
-        before = read_toml(file, FileKind(with_remedy("give the party's policy"), limit_bytes=1 << 20))
-        names = dict(_NAMED_KEY.findall(file.read_text(encoding="utf-8")))
+        kind = FileKind(with_remedy("give the party's policy"), limit_bytes=1 << 20)
+        before, names = read_toml(file, kind), dict(_NAMED_KEY.findall(read_text(file, kind)))
     text, changed = policy_text(found, before, names), settings_changed(found, before)
     changes = list(changed.values())
     table = [

@@ -239,7 +239,6 @@ def test_certificates_are_renewed_by_what_the_operator_left_at_the_coordinator(f
     assert not renewed(four, "west", "--before-due")["data"]["is_new"]
 
 
-@pytest.mark.more
 def test_a_member_that_lost_its_keys_gets_new_ones(four):
     lost = four.request("north", "party", "--rows", "300", directory="new-north")
     refused = four.sign(lost, code=4)["error"]["message"]

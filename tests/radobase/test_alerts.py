@@ -201,7 +201,9 @@ def study_nearly_spent(nodes):
     ledger, now = nodes.party._ledger, time.time()
     kept = ledger.limits
     own = PrivacyLimit(Fraction(1), Fraction(1, 10**5))
-    ledger.limits = dataclasses.replace(kept, studies={"EK 1": own, "EK 2": own})
+    # Other tests have spent much of the party's own budget.
+    roomy = PrivacyLimit(Fraction(100), Fraction(1, 10**5))
+    ledger.limits = dataclasses.replace(kept, lifetime=roomy, studies={"EK 1": own, "EK 2": own})
 
     def spend(number, share):
         loss = Loss.of_epsilon(share, Fraction(0))
@@ -212,7 +214,8 @@ def study_nearly_spent(nodes):
 
     spend(11, Fraction(1, 5))
     before = page(nodes.watch)
-    assert before("rado_study_spent_ratio", study="EK 1") == pytest.approx(0.2, rel=1e-3)
+    # One more answer fits up to more than 0.8, as composition with a delta costs less than the sum.
+    assert 0.15 < before("rado_study_spent_ratio", study="EK 1") <= 0.2
     assert before("rado_study_spent_ratio", study="EK 2") == 0
     spend(12, Fraction(15, 20))
     yield Moment(before), Moment(page(nodes.watch))

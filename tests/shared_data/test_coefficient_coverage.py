@@ -51,7 +51,8 @@ def test_intervals_of_labels_and_columns_with_long_tails_hold(name):
     if not (SHARED / f"{TABLES[name].file or name}.csv.gz").is_file():
         pytest.skip(f"the directory {SHARED} does not have {name}")
     population = Population.of(name)
-    assert counted(population, "newton", EPSILON, range(20)).hold >= LEAST
+    # Of 60 intervals or more: with 500 runs 94.6 % hold of kappa.
+    assert counted(population, "newton", EPSILON, range(20)).hold >= 0.88
 
 
 @pytest.mark.more

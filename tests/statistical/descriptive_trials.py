@@ -16,6 +16,7 @@ from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.evaluation import sums
 from dpcore.queries.moments import MomentsQuery
 from dpcore.rados.distribution import Moments
+from dpcore.randomness.sources import SeededRandom
 from dpcore.statistics.accuracy import Estimates, SharedNoise
 from learner.requests import MomentsRequest, StatisticRequest
 from radofed.planning.made_up import MadeUpFederation
@@ -39,6 +40,7 @@ class Population:
     def __init__(self, schema, records, seed=0):
         assert records.usable.all()
         self.schema, self.records, self.random = schema, records, np.random.default_rng(seed)
+        self.noise_source = SeededRandom(seed)
 
     def sample(self, rows):
         at = self.random.integers(0, self.records.rows, rows)
@@ -95,7 +97,7 @@ class Population:
         for _ in range(count):
             found = sums(batch, self.schema, self.sample(rows), bits)
             for _ in range(PARTIES):
-                found = found + kind.noise.draw(len(batch), self.random)
+                found = found + kind.noise.draw(len(batch), self.noise_source)
             yield inquiry.read(
                 self.schema,
                 Estimates(np.ldexp(found.astype(float), -bits) / rows, rows, 0.95, 0.0, 2.0**-bits, 0.0,
