@@ -9,7 +9,7 @@ from parties.ledger.approvals import ActKind, ApprovalState
 from parties.policy import Policy
 
 _ANY_NAME = "-"
-"""A policy may ask for a name with a decision. Whoever is told gives one."""
+"""A policy may ask for a name with a decision. The person who decides gives one."""
 
 
 def may_still_decide(
@@ -17,7 +17,7 @@ def may_still_decide(
 ) -> tuple[str, ...]:
     """The listed users, and their delegates, whose approval would count beside those that there are.
 
-    None if the policy lists no users: then whoever may write the state directory decides.
+    Empty if the policy lists no users: then every user who may write the state directory decides.
     """
     given = [person for person in approved if not why_not(person, learner, policy)]
     found = []
@@ -79,7 +79,7 @@ class SecondApprovals:
 
 
 def is_proposal(approval: Approval, now_unix_s: float) -> bool:
-    """Whether somebody approved, and too few did."""
+    """Whether a person approved, and too few did."""
     if approval.stored.state is ApprovalState.ENDED or now_unix_s >= approval.terms.until_unix_s:
         return False
     return bool(approval.stored.acts) and approval.counted < approval.needed
