@@ -92,7 +92,7 @@ class Federation:
         self.happened: Counter[str] = Counter()
         # (party, query, attempt, index) -> hashes of the bytes that left, by the cohort that the party was shown.
         self.left: dict[tuple[str, bytes, int, int], dict[bytes, bytes]] = {}
-        # (party, subject) -> the attempts that a party had sent bytes of when it last answered this start of another.
+        # (party, subject) -> the attempts with it that a party had sent bytes of when it last answered its start.
         self.witnessed: dict[tuple[str, str], set[tuple[bytes, int]]] = {}
         # The retries that the learner has signed.
         self.signed_attempts: set[tuple[bytes, int]] = set()
@@ -474,9 +474,10 @@ class Federation:
         return True
 
     def note_witness(self, party: str, witness: Envelope) -> None:
-        """A party answers a challenge with what it has seen so far."""
+        """A party answers a challenge with what it has seen of the subject so far."""
+        subject = Witness.from_bytes(witness.payload).subject
         sent = {(query_id, attempt) for who, query_id, attempt, _ in self.left if who == party}
-        self.witnessed[party, Witness.from_bytes(witness.payload).subject] = sent
+        self.witnessed[party, subject] = {pair for pair in sent if self.coalition.was_with(party, subject, *pair)}
 
     def note_start(self, party: str) -> None:
         """A party starts, and asks members again."""
@@ -524,8 +525,8 @@ class Federation:
         """A set-back ledger that answers has charged all that a member that answered last was in a cohort with."""
         for name, pair in self._uncharged_after_a_set_back():
             answered = self.parties[name].guard.answered_last - self.set_back - self.expelled - {self.coalition.deviant}
-            saw = {who for who, *attempt, _ in self.left if who in answered and tuple(attempt) == pair}
-            if saw:
+            sent = {who for who, *attempt, _ in self.left if who in answered and tuple(attempt) == pair}
+            if saw := {who for who in sent if self.coalition.was_with(who, name, *pair)}:
                 raise ViolationError("a set-back ledger is noticed", f"{name} never charged what {saw} saw")
 
     def _uncharged_after_a_set_back(self) -> list[tuple[str, tuple[bytes, int]]]:

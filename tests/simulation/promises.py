@@ -90,6 +90,11 @@ class Coalition:
         """The digest of the cohort for which a party masked last."""
         return self._masked[party, query_id, attempt].cohort_digest
 
+    def was_with(self, party: str, other: str, query_id: bytes, attempt: int) -> bool:
+        """Whether a party masked for a cohort with this other, as it was shown to it."""
+        masked = self._masked.get((party, query_id, attempt))
+        return masked is not None and any(said.party == other for said in masked.acceptances)
+
     def check_acceptance(self, said: Acceptance) -> None:
         """A party accepts a query of its federation, with a mask key of its own for this attempt."""
         if said.query_id in self.foreign:

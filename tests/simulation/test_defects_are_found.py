@@ -137,9 +137,10 @@ def test_a_copy_from_before_a_charge_is_noticed_by_both_means_only(monkeypatch, 
 
 @pytest.mark.slow
 def test_a_failing_run_is_shrunk_and_says_how_to_repeat_it(monkeypatch):
+    monkeypatch.setattr(parties.answering.lifecycle, "check_signed", lambda *_: None)
     monkeypatch.setattr(parties.answering.decisions, "check_retry", lambda *_: None)
     with bench() as own, pytest.raises(FailedRunError) as caught:
-        for seed in range(60):
+        for seed in range(8, 60):
             own.run(seed, Report())
     failed = caught.value
     assert len(failed.operations) <= 12
