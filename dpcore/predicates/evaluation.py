@@ -199,7 +199,7 @@ class _Types:
 
 
 #: Rows of a block: many enough that NumPy's work outweighs the interpreter's, few enough that a column stays in cache.
-MOST_ROWS = 1 << 16
+MOST_ROWS = 1 << 17
 _LEAST_ROWS = WORD_ROWS
 #: Bits of a stored coordinate.
 _COLUMN_BITS = 32
@@ -221,22 +221,24 @@ def sums(
     is not in 0..30.
     """
     program = _program(predicates, schema, records, fraction_bits)
-    size = block_rows(program, _mapped(records))
-    total = np.zeros(len(predicates), dtype=np.int64)
+    size = block_rows(program)
+    totals = [0] * len(predicates)
     for first in range(0, records.rows, size):
         block = Block(records, first, size, program.columns, fraction_bits)
         for numbers, result in program.run(block):
-            total[numbers] += block.total(result)
+            total = block.total(result)
+            for number in numbers:
+                totals[number] += total
         if progress is not None:
             progress(min(first + size, records.rows), records.rows)
-    return total
+    return np.array(totals, dtype=np.int64)
 
 
 def values(predicates: Sequence[Predicate], schema: Schema, records: Records, fraction_bits: int) -> NDArray[np.int64]:
     """floor(value 2^f) of every predicate for every record: int64 (m, M), 8 m M bytes. Raises as `sums`."""
     program = _program(predicates, schema, records, fraction_bits)
     found = np.zeros((records.rows, len(predicates)), dtype=np.int64)
-    size = block_rows(program, _mapped(records))
+    size = block_rows(program)
     for first in range(0, records.rows, size):
         block = Block(records, first, size, program.columns, fraction_bits)
         for numbers, result in program.run(block):
@@ -244,11 +246,9 @@ def values(predicates: Sequence[Predicate], schema: Schema, records: Records, fr
     return found
 
 
-def block_rows(program: Program, mapped: int = 0) -> int:
-    """Rows of a block: fewer if many results or (mapped) columns are kept, to bound memory."""
-    columns = _COLUMN_BITS * (len(program.columns) + mapped)
-    # While the columns are transposed there are two copies of them, and no results yet.
-    bits = columns + max(columns, program.row_bits)
+def block_rows(program: Program) -> int:
+    """Rows of a block: fewer if many results or columns are kept, to bound memory."""
+    bits = _COLUMN_BITS * len(program.columns) + program.row_bits
     fitting = _BLOCK_BITS // bits // WORD_ROWS * WORD_ROWS
     return max(_LEAST_ROWS, min(MOST_ROWS, fitting))
 
@@ -261,7 +261,3 @@ def _program(predicates: Sequence[Predicate], schema: Schema, records: Records, 
     if not 0 <= fraction_bits <= STORED_FRACTION_BITS:
         raise PlanError(f"fraction_bits is {fraction_bits}: choose 0 to {STORED_FRACTION_BITS}")
     return compiled(predicates, schema, records.feature_map)
-
-
-def _mapped(records: Records) -> int:
-    return 0 if records.feature_map is None else records.feature_map.d

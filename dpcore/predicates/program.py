@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, reduce
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +54,7 @@ from dpcore.predicates.expressions import (
 from dpcore.records.coding import OFFSET_BITS
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import Bound, Classes, Count, EventTime, RealFeature, measured
-from dpcore.records.records import Records
+from dpcore.records.records import BLOCK_ROWS, Records
 from dpcore.records.schema import Schema
 
 # A block of a party's rows, and the exact operations on all its rows at once. A result is bits (64 rows in a word),
@@ -77,9 +77,11 @@ class Block:
     """
 
     def __init__(self, records: Records, first: int, rows: int, columns: Sequence[int], fraction_bits: int) -> None:
+        from dpcore.predicates.shared_bits import shared_bits  # noqa: PLC0415 - imports Numba
+
+        self._shared_bits = shared_bits
         self.part = slice(first, min(first + rows, records.rows))
-        # One contiguous run for each coordinate: operations read whole columns.
-        self._columns = np.ascontiguousarray(_coordinates(records, self.part, columns).T)
+        self._columns = _columns(records, self.part, columns)
         self._coding, self._whole_labels = records.coding, records.labels[self.part]
         self._labels = self._coding.values(self._whole_labels)
         self.usable = records.usable[self.part]
@@ -94,9 +96,10 @@ class Block:
 
     def pack(self, mask: NDArray[np.bool_]) -> Bits:
         """The mask as bits: row i is bit i mod 64 of word i div 64. Bits beyond the last row are 0."""
-        words = np.zeros(-(-self.rows // WORD_ROWS), dtype="<u8")
-        words.view(np.uint8)[: -(-self.rows // 8)] = np.packbits(mask, bitorder="little")
-        return words
+        packed = np.packbits(mask, bitorder="little")
+        if missing := -len(packed) % (WORD_ROWS // 8):
+            packed = np.append(packed, np.zeros(missing, dtype=np.uint8))
+        return packed.view("<u8")
 
     def unpack(self, bits: Result) -> NDArray[np.bool_]:
         """The rows' bits as a mask."""
@@ -105,7 +108,7 @@ class Block:
     def total(self, result: Result) -> int:
         """The sum of bits or values over usable rows, in units of 2^-f."""
         if result.dtype.kind == "u":
-            return int(np.bitwise_count(result & self.usable_bits).sum(dtype=np.int64)) * self.one
+            return self._shared_bits(cast("Bits", result), self.usable_bits) * self.one
         return int((result * self.usable).sum(dtype=np.int64))
 
     def each(self, result: Result) -> NDArray[np.int64]:
@@ -275,19 +278,27 @@ def _ratios(numbers: Sequence[int]) -> list[Fraction]:
     return [Fraction(*pair) for pair in zip(numbers[::2], numbers[1::2], strict=True)]
 
 
+def _columns(records: Records, part: slice, columns: Sequence[int]) -> NDArray[np.int32]:
+    """These coordinates of some rows, each one contiguous, since operations read whole columns: (len(columns), rows).
+
+    In units of 2^-30. Rows are turned in runs that stay in a core's cache.
+    """
+    found = np.empty((len(columns), part.stop - part.start), dtype=np.int32)
+    for first in range(0, part.stop - part.start, BLOCK_ROWS):
+        last = min(first + BLOCK_ROWS, part.stop - part.start)
+        found[:, first:last] = _coordinates(records, slice(part.start + first, part.start + last), columns)
+    return found
+
+
 def _coordinates(records: Records, part: slice, columns: Sequence[int]) -> NDArray[np.int32]:
-    """These coordinates of some rows: (rows, len(columns)), in units of 2^-30."""
     features, width = records.features[part], records.features.shape[1]
     if all(column < width for column in columns):
-        return features[:, list(columns)]
+        return features.T[list(columns)]
     assert records.feature_map is not None, "only a map has coordinates after the schema's"
     from dpcore.records.compiled import mapped  # noqa: PLC0415 - imports Numba
 
     terms = mapped(np.require(features, requirements=("C", "A")), records.feature_map)
-    found = np.empty((len(features), len(columns)), dtype=np.int32)
-    for place, column in enumerate(columns):
-        found[:, place] = features[:, column] if column < width else terms[:, column - width]
-    return found
+    return np.stack([features[:, column] if column < width else terms[:, column - width] for column in columns])
 
 
 _BITS, _VALUES, _SUMS = 1, 32, 64
@@ -325,12 +336,12 @@ class Program:
     def run(self, block: Block) -> Iterator[tuple[list[int], Result]]:
         """Yield (indices of the predicates with this result, result). A result is freed after its last use."""
         known: list[Result | None] = [None] * len(self.steps)
-        for place, (operation, numbers, reads) in enumerate(self.steps):
+        for place, ((operation, numbers, reads), asking, last_reads) in enumerate(self._order):
             result = operation(block, *numbers, *[known[read] for read in reads])
             known[place] = result
-            if place in self._predicates:
-                yield self._predicates[place], result
-            for read in self._last_reads[place]:
+            if asking:
+                yield asking, result
+            for read in last_reads:
                 known[read] = None
 
     @cached_property
@@ -344,11 +355,12 @@ class Program:
         return most
 
     @cached_property
-    def _predicates(self) -> dict[int, list[int]]:
-        predicates: dict[int, list[int]] = {}
+    def _order(self) -> list[tuple[Step, list[int], list[int]]]:
+        """Each step, the predicates whose value it is, and the steps that no later one reads."""
+        asking: list[list[int]] = [[] for _ in self.steps]
         for number, place in enumerate(self.roots):
-            predicates.setdefault(place, []).append(number)
-        return predicates
+            asking[place].append(number)
+        return list(zip(self.steps, asking, self._last_reads, strict=True))
 
     @cached_property
     def _last_reads(self) -> list[list[int]]:
@@ -371,9 +383,12 @@ def compiled(predicates: Sequence[Predicate], schema: Schema, feature_map: Featu
 
 
 def _in_order_of_need(program: Program) -> Program:
-    """The same steps, each just before the first that reads it, so that few parts of a conjunction are kept at once."""
+    """The same steps, each just before the first that reads it, so that few parts of a conjunction are kept at once.
+
+    Predicates on one column follow one another, so that it stays in a core's cache.
+    """
     places: dict[int, int] = {}
-    for root in program.roots:
+    for root in sorted(program.roots, key=_first_columns(program).__getitem__):
         waiting = [root]
         while waiting:
             place = waiting[-1]
@@ -385,6 +400,15 @@ def _in_order_of_need(program: Program) -> Program:
     steps = [step._replace(reads=tuple(places[read] for read in step.reads))
              for step in (program.steps[place] for place in places)]  # fmt: skip
     return Program(tuple(steps), tuple(places[root] for root in program.roots), program.columns)
+
+
+def _first_columns(program: Program) -> list[int]:
+    """For each step, the first of the columns that it or a step below it reads; after all of them if it reads none."""
+    found: list[int] = []
+    for operation, numbers, reads in program.steps:
+        own = numbers[:1] if operation is Block.column_at_least else numbers[::2] if operation is Block.weighted else ()
+        found.append(min((*own, *(found[read] for read in reads)), default=len(program.columns)))
+    return found
 
 
 class _Compiler:

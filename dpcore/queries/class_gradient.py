@@ -15,7 +15,7 @@ from dpcore.numbers.progress import Progress
 from dpcore.queries.gradient import THETA_BITS, GradientQuery, Rows
 from dpcore.records.features import Target, several_classes
 from dpcore.records.losses import STEP_BITS, exponential_table
-from dpcore.records.records import BLOCK_ROWS, Records, labelled_rows
+from dpcore.records.records import CACHED_ROWS, Records, labelled_rows
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,14 @@ class ClassGradientQuery(GradientQuery):
 
         theta = np.array(self.theta, dtype=np.int64).reshape(self.classes, records.d)
         table, shift = exponential_table(), fraction_bits + THETA_BITS - STEP_BITS
-        for first, block, codes in labelled_rows(records, fraction_bits):
-            vectors = block if self.basis is None else np.trunc(self.basis.products(block)).astype(np.int64)
+        for first, block, codes in labelled_rows(records, fraction_bits, CACHED_ROWS):
+            vectors = block if self.basis is None else self.basis.apply(block)
             usable = records.usable[first : first + len(block)]
             own = codes[usable].astype(np.int64)
             into = rows.of(first, len(block), usable)
             add_class_gradients(vectors[usable], own, theta, table, shift, most, *into, totals)
             if progress is not None:
-                progress(min(first + BLOCK_ROWS, records.rows), records.rows)
+                progress(first + len(block), records.rows)
 
     @property
     def class_codes(self) -> Sequence[int]:

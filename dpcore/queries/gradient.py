@@ -21,7 +21,7 @@ from dpcore.records.clipping import Basis
 from dpcore.records.computation import Computation
 from dpcore.records.losses import LOSSES, STEP_BITS, WEIGHT_BITS, LossName, check_loss, clip_squared, weight_table
 from dpcore.records.persons import PERSON_WEIGHT, PersonRows, Persons, bits_of, factor_of
-from dpcore.records.records import BLOCK_ROWS, Records, edges, weighted_sums
+from dpcore.records.records import CACHED_ROWS, Records, edges, weighted_sums
 from dpcore.records.weight import weighted_squared
 
 MOST_FRACTION_BITS = 16
@@ -274,11 +274,11 @@ class GradientQuery(QueryKind):
 
         theta, table = np.array(self.theta, dtype=np.int64), weight_table(self.loss)
         shift = fraction_bits + THETA_BITS - STEP_BITS
-        for first, block in edges(records, fraction_bits):
+        for first, block in edges(records, fraction_bits, block_rows=CACHED_ROWS):
             vectors = block if self.basis is None else self.basis.products(block)
             subtract_gradients(vectors, theta, table, shift, most, *rows.of(first, len(block)), totals)
             if progress is not None:
-                progress(min(first + BLOCK_ROWS, records.rows), records.rows)
+                progress(first + len(block), records.rows)
 
     def _class_weights_of(self, records: Records) -> NDArray[np.int64]:
         """How often each row counts for its class: int64 (rows,)."""

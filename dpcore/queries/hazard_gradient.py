@@ -31,7 +31,7 @@ from dpcore.numbers.progress import Progress
 from dpcore.queries.gradient import THETA_BITS, GradientQuery, Rows
 from dpcore.records.features import Target, event_time
 from dpcore.records.losses import HAZARD_BITS, STEP_BITS, clip_squared, hazard_tables
-from dpcore.records.records import BLOCK_ROWS, Records, labelled_rows
+from dpcore.records.records import CACHED_ROWS, Records, labelled_rows
 
 MOST_WEIGHT = 64
 """Of an interval."""
@@ -117,7 +117,7 @@ class HazardGradientQuery(GradientQuery):
 
         theta, shift = np.array(self.theta, dtype=np.int64), fraction_bits + THETA_BITS - STEP_BITS
         means, at_events = hazard_tables()
-        for first, block, codes in labelled_rows(records, fraction_bits):
+        for first, block, codes in labelled_rows(records, fraction_bits, CACHED_ROWS):
             vectors = block if self.basis is None else self.basis.apply(block)
             usable = records.usable[first : first + len(block)]
             add_hazard_gradients(
@@ -133,7 +133,7 @@ class HazardGradientQuery(GradientQuery):
                 totals,
             )
             if progress is not None:
-                progress(min(first + BLOCK_ROWS, records.rows), records.rows)
+                progress(first + len(block), records.rows)
 
     def _check_room(self, fraction_bits: int) -> None:
         super()._check_room(fraction_bits)

@@ -16,7 +16,7 @@ from dpcore.queries.gradient import THETA_BITS, GradientQuery, Rows
 from dpcore.records.coding import NUMBER, OFFSET_BITS, Coding, Labels
 from dpcore.records.features import Target, measured
 from dpcore.records.losses import FAMILIES, STEP_BITS, WEIGHT_BITS, mean_table
-from dpcore.records.records import BLOCK_ROWS, Records, labelled_rows
+from dpcore.records.records import CACHED_ROWS, Records, labelled_rows
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,14 @@ class NumberGradientQuery(GradientQuery):
 
         theta, table = np.array(self.theta, dtype=np.int64), mean_table(self.loss)
         bits = fraction_bits + THETA_BITS - (STEP_BITS if len(table) else WEIGHT_BITS)
-        for first, block, labels in labelled_rows(records, fraction_bits):
-            vectors = block if self.basis is None else np.trunc(self.basis.products(block)).astype(np.int64)
+        for first, block, labels in labelled_rows(records, fraction_bits, CACHED_ROWS):
+            vectors = block if self.basis is None else self.basis.apply(block)
             usable = records.usable[first : first + len(block)]
             measured_labels = self._measured(labels[usable], fraction_bits)
             into = rows.of(first, len(block), usable)
             add_number_gradients(vectors[usable], *measured_labels, theta, table, bits, most, *into, totals)
             if progress is not None:
-                progress(min(first + BLOCK_ROWS, records.rows), records.rows)
+                progress(first + len(block), records.rows)
 
     def _measured(self, labels: Labels, fraction_bits: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Labels y in units of 2^-WEIGHT_BITS, and what is added to the margins, in theirs."""

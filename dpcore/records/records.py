@@ -19,6 +19,9 @@ from dpcore.records.weight import WeightUnits, check_weights, weighted_sum
 
 # Rows per block: a multiple of 8, so that a block of rows is a block of whole bytes of packed selection bits.
 BLOCK_ROWS = 4096
+CACHED_ROWS = 2048
+"""Rows of a block whose copies in doubles stay in a core's cache, so that processes that share a core cost one another
+less (benchmarks.processes)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,16 +280,19 @@ def edges(
     yield from _signed_rows(records, records.labels, fraction_bits, sensitive, block_rows)
 
 
-def labelled_rows(records: Records, fraction_bits: int) -> Iterator[tuple[int, NDArray[np.int64], Labels]]:
+def labelled_rows(
+    records: Records, fraction_bits: int, block_rows: int = BLOCK_ROWS
+) -> Iterator[tuple[int, NDArray[np.int64], Labels]]:
     """Records whose labels are no signs, block by block: (first row, x, labels).
 
     x: int64 (block, d) in units of 2^-fraction_bits, trunc(v 2^f) of each feature, as in `edges`; zero in rows that are
-    not usable. labels: of the block, to be read in usable rows only. Raises PlanError; SchemaError for two classes.
+    not usable. labels: of the block, to be read in usable rows only. block_rows: a multiple of 8. Raises ShapeError,
+    PlanError; SchemaError for two classes.
     """
     if records.coding == SIGNS:
         raise SchemaError("these records have labels of two classes: use their edges")
     positive = np.ones(records.rows, dtype=np.int8)
-    for first, block in _signed_rows(records, positive, fraction_bits):
+    for first, block in _signed_rows(records, positive, fraction_bits, block_rows=block_rows):
         yield first, block, records.labels[first : first + len(block)]
 
 

@@ -29,6 +29,7 @@ from dpcore.predicates.expressions import (
     swap_label,
 )
 from dpcore.predicates.program import WORD_ROWS, Block, Program, Step, compiled, stored_bound
+from dpcore.predicates.shared_bits import shared_bits
 from dpcore.records.records import Records
 from tests.dpcore.predicates.predicate_cases import (
     AGE,
@@ -202,6 +203,16 @@ def test_parts_of_a_long_conjunction_are_joined_as_they_are_computed(kind):
     assert all(read < place for place, step in enumerate(both.steps) for read in step.reads)
 
 
+def test_predicates_on_one_column_are_computed_one_after_the_other():
+    batch = [AtLeast(name, Fraction(i)) & LabelIs(positive=True) for i in range(1, 6) for name in ("age", "pay")]
+    program = compiled(batch, SCHEMA)
+    read = [step.numbers[0] for step in program.steps if step.operation is Block.column_at_least]
+    assert sorted(read) == read
+    assert len(set(read)) == 2
+    each = [values([predicate], SCHEMA, RECORDS, 8)[:, 0] for predicate in batch]
+    assert (values(batch, SCHEMA, RECORDS, 8) == np.transpose(each)).all()
+
+
 def test_order_of_need_shares_as_much_as_before():
     ramps = [Clipped(Affine((("age", i),)), 2 * i + 1) for i in range(1, 9)]
     batch = [And(tuple(ramps)), And(tuple(reversed(ramps))), And((*ramps, Flag("smoker"))), ramps[3]]
@@ -221,8 +232,8 @@ def test_blocks_shrink_where_many_results_are_kept():
     assert block_rows(many) % WORD_ROWS == 0
     assert many.row_bits * block_rows(many) <= 1 << 29
     wide = Program((Step(Block.true),), (0,), tuple(range(1 << 14)))
-    # Two copies of each column, of 32 bits.
-    assert block_rows(wide) == (1 << 29) // (2 * 32 << 14) // WORD_ROWS * WORD_ROWS
+    # Columns of 32 bits, and one result.
+    assert block_rows(wide) == (1 << 29) // ((32 << 14) + 1) // WORD_ROWS * WORD_ROWS
     assert block_rows(Program(many.steps, many.roots, tuple(range(1 << 14)))) < block_rows(many)
 
 
@@ -241,3 +252,10 @@ def test_conjunction_of_fractions_and_bits_by_hand():
     half, flag = Clipped(Affine((("age", 1),)), 1), Flag("smoker")
     batch = [And((half, flag)), Or((half, flag)), Not(And((half, flag))), Not(Or((half, flag)))]
     assert values(batch, SCHEMA, records, 2).tolist() == [[2, 4, 2, 0], [0, 2, 4, 2]]
+
+
+@pytest.mark.parametrize("words", [0, 1, 3, 1000])
+def test_shared_bits_are_counted(words):
+    first, second = np.random.default_rng(words).integers(0, 1 << 64, size=(2, words), dtype=np.uint64)
+    second[::2] = ~np.uint64(0)
+    assert shared_bits(first, second) == int(np.bitwise_count(first & second).sum())

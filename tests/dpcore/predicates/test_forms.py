@@ -1,6 +1,7 @@
 """Predicates over mapped records: exact values, names, bounds of memory, and that no map changes a sensitivity."""
 
 import itertools
+import tracemalloc
 from dataclasses import replace
 from fractions import Fraction
 
@@ -13,7 +14,7 @@ from dpcore.accounting.noise_shares import GaussianShares
 from dpcore.errors import ShapeError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates.disjoint import batch_sensitivity
-from dpcore.predicates.evaluation import MOST_ROWS, block_rows, sums, values
+from dpcore.predicates.evaluation import sums, values
 from dpcore.predicates.expressions import (
     Affine,
     And,
@@ -27,12 +28,11 @@ from dpcore.predicates.expressions import (
     Not,
     PredicateError,
 )
-from dpcore.predicates.program import compiled
 from dpcore.queries.statistic import StatisticQuery
 from dpcore.randomness.sources import SeededRandom
 from dpcore.records.computation import Computation
 from dpcore.records.feature_map import Column, FeatureMap, Hat, Term
-from dpcore.records.records import Records
+from dpcore.records.records import BLOCK_ROWS, Records
 from tests.dpcore.records.test_feature_map import MAP, SCHEMA, by_definition, records, row_of_hats
 
 RECORDS = records(300).mapped(MAP)
@@ -139,7 +139,15 @@ def test_bins_of_a_mapped_margin_exclude_one_another():
     assert batch_sensitivity([*batch, NonNegative(Affine(((NAMES[1], 1),)))]).l1 == 3
 
 
-def test_memory_is_bounded_for_the_longest_maps():
-    program = compiled((NonNegative(Affine(((NAMES[1], 1),))),), SCHEMA, MAP)
-    assert block_rows(program, MAP.d) <= block_rows(program) <= MOST_ROWS
-    assert block_rows(program, 4097) * 4097 * 4 < 1 << 27
+def test_memory_does_not_grow_by_the_length_of_a_map():
+    """A mapped block is never whole: rows are mapped in runs, and only the coordinates that are read are kept."""
+    knots = np.linspace(-ONE, ONE, 500).astype(int).tolist()
+    long = FeatureMap(tuple(map(Term, row_of_hats(0, knots))), bias=True)
+    held = records(40_000).mapped(long)
+    form = NonNegative(Affine(((FormCoordinates(SCHEMA, long).names[0], 1),)))
+    sums((form,), SCHEMA, held, 8)  # compiles
+    tracemalloc.start()
+    sums((form,), SCHEMA, held, 8)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert BLOCK_ROWS * long.d * 4 < peak < held.rows * long.d * 4 / 4
