@@ -9,4 +9,4 @@ find "$packages" -type f \( -name '*.h' -o -name '*.pxd' -o -name '*.pyx' \) -de
 # Symbols for debuggers. Libraries that wheels bring along (*.libs) stay as they are: strip damages them.
 find "$packages" -name '*.so*' -type f -not -path '*.libs/*' -exec strip --strip-unneeded {} +
 # No start compiles anything, so no directory of code has to be writable. -I: the installed code, not the folder's.
-"$1"/bin/python -I -c 'import dpcore.attacks.compiled, dpcore.paillier.compiled, dpcore.rados.compiled, dpcore.randomness.compiled, dpcore.records.compiled'
+"$1"/bin/python -I -c 'import dpcore.attacks.compiled, dpcore.paillier.compiled, dpcore.predicates.compiled, dpcore.rados.compiled, dpcore.randomness.compiled, dpcore.records.compiled'

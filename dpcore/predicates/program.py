@@ -77,7 +77,7 @@ class Block:
     """
 
     def __init__(self, records: Records, first: int, rows: int, columns: Sequence[int], fraction_bits: int) -> None:
-        from dpcore.predicates.shared_bits import shared_bits  # noqa: PLC0415 - imports Numba
+        from dpcore.predicates.compiled import shared_bits  # noqa: PLC0415 - imports Numba
 
         self._shared_bits = shared_bits
         self.part = slice(first, min(first + rows, records.rows))

@@ -13,6 +13,7 @@ _IMPORTED = (
     "learner.federation",
     "learner.expected_coefficients",
     "dpcore.paillier.compiled",
+    "dpcore.predicates.compiled",
     "dpcore.rados.compiled",
     "dpcore.records.compiled",
 )

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates import evaluation
+from dpcore.predicates.compiled import shared_bits
 from dpcore.predicates.evaluation import block_rows, sums, values
 from dpcore.predicates.expressions import (
     MOST_FORM,
@@ -29,7 +30,6 @@ from dpcore.predicates.expressions import (
     swap_label,
 )
 from dpcore.predicates.program import WORD_ROWS, Block, Program, Step, compiled, stored_bound
-from dpcore.predicates.shared_bits import shared_bits
 from dpcore.records.records import Records
 from tests.dpcore.predicates.predicate_cases import (
     AGE,
