@@ -13,7 +13,7 @@ from learner.composition import Unanswered
 from learner.federation import Federation
 from learner.history import opened_releases
 from learner.planning import Plan
-from learner.progress import WouldAccept
+from learner.progress import WouldAccept, answers_in_words
 from learner.release import Release
 from learner.requests import Request
 from learner.session import Session
@@ -24,7 +24,7 @@ class QuestionAnsweredError(RadofedError):
 
     def __init__(self, found: WouldAccept) -> None:
         self.found = found
-        super().__init__(". ".join(found.sentences()))
+        super().__init__(". ".join(answers_in_words([found])))
 
 
 @dataclass(frozen=True)

@@ -262,7 +262,9 @@ class Session:
                 break
         if status.phase.is_terminal and status.code != Code.ONLY_ASKED:
             raise failure(status)
-        answers = answers_to(plan.query, envelope.payload_hash, status.parties, roster)
+        answers = answers_to(
+            plan.query, envelope.payload_hash, status.parties, roster, people_have_s=request.answer_within_s
+        )
         self._note_rows(answers.rows, roster, plan.query)
         return answers
 
