@@ -378,6 +378,18 @@ class WouldAccept:
         }
 
 
+def check_enough(found: WouldAccept, query: Query) -> None:
+    """Raise WireError(COHORT_TOO_SMALL) if so many parties would refuse a query that no cohort could form.
+
+    query: the question, whose parties are all that are asked. Those that were not waited for may accept.
+    """
+    asked = len(query.binding.parties)
+    if asked - len(found.refusals) < found.cohort_min:
+        would = f"Asked first, {len(found.refusals)} of {asked} would refuse, and {found.cohort_min} have to accept"
+        detail = f"{would}; nothing was sent."
+        raise WireError(Code.COHORT_TOO_SMALL, detail, advice_of_refusals(found.refusals, query))
+
+
 def answers_in_words(found: Sequence[WouldAccept]) -> list[str]:
     """The answers to questions, and once what is known of people who decide."""
     people = {each.people_words: None for each in found if each.rows}

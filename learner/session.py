@@ -35,8 +35,8 @@ from learner.progress import (
     Display,
     WouldAccept,
     advice,
-    advice_of_refusals,
     answers_to,
+    check_enough,
     is_decided,
     shown_on,
     usual_display,
@@ -299,13 +299,7 @@ class Session:
                     return
         if not has_answers:
             return
-        found = self.would_accept(request, of_all=False)
-        asked = _asks(plan)
-        if asked - len(found.refusals) < found.cohort_min:
-            # Those that were not waited for may accept.
-            would = f"Asked first, {len(found.refusals)} of {asked} would refuse, and {found.cohort_min} have to accept"
-            detail = f"{would}; nothing was sent."
-            raise WireError(Code.COHORT_TOO_SMALL, detail, advice_of_refusals(found.refusals, plan.query))
+        check_enough(self.would_accept(request, of_all=False), plan.query)
 
     def asked_before(self, plan: Plan, without: Collection[bytes] = ()) -> AskedBefore | None:
         """The newest earlier query that asks the same as a plan and has an answer, or may get one; None if none does.
