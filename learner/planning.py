@@ -29,7 +29,8 @@ from radobase.presentation.notebook import fragment
 from radobase.printing import amount, json_text
 from wire.binding import Binding, OpeningSecret
 from wire.envelopes import KEY_BYTES, Envelope, sha256
-from wire.query import MAX_QUERY_BYTES, OWN_FEATURES, Feature, PaillierKey, Query, features_of, setting_of
+from wire.features import OWN_FEATURES, Feature, features_of
+from wire.query import MAX_QUERY_BYTES, PaillierKey, Query, setting_of
 from wire.query_kinds import AnyKind, has_class_products, has_class_weights
 from wire.request_fields import FEWEST_NEIGHBOURS, LARGEST_COMPLETE, AskedTerms, mask_neighbours
 from wire.roster import Member, Roster
