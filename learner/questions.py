@@ -96,7 +96,7 @@ def _answers(
 
 
 class Questions:
-    """A `learner.federation.AnswerSource` for commands that ask one batch."""
+    """A `learner.answer_source.AnswerSource` for commands that ask one batch."""
 
     def __init__(
         self, session: Session, timeout_s: float | None = None, *, only_asks: bool = False, checks: bool = False
@@ -130,7 +130,7 @@ class Questions:
         return ()
 
     def plan(self, request: Request) -> Plan:
-        """See learner.federation.AnswerSource."""
+        """See learner.answer_source.AnswerSource."""
         plan = self._session.plan(request, question=self._only_asks)
         self._requests[plan.query_id] = request
         return plan
