@@ -8,7 +8,8 @@ from radofed.cli.entry_point import run
 from tests.federation.learner import SCHEMA
 from tests.federation.setting import ROWS, Setting
 from tests.learner.class_models import STATEMENT
-from wire.query import OWN_FEATURES, Feature, Query, setting_of
+from wire.features import OWN_FEATURES, Feature
+from wire.query import Query, setting_of
 from wire.status import PartyProgress, PartyState, Phase
 
 

@@ -38,7 +38,8 @@ from wire.request_fields import (
 if TYPE_CHECKING:
     from dpcore.evaluation.class_evaluation import ClassEvaluation
     from dpcore.evaluation.evaluation import Evaluation
-    from learner.federation import BudgetedOracle, Federation
+    from learner.budgeted_oracle import BudgetedOracle
+    from learner.federation import Federation
     from learner.model import Model, Predictions
 
 
