@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from dpcore.numbers.fixed_point import plan_encoding
 from dpcore.paillier.masks import CohortAttempt
@@ -250,6 +251,20 @@ def test_a_share_that_does_not_open_is_left_out(uploaded):
     said = Unmasking.from_bytes(uploaded.ada.hub.unmaskings[0].payload)
     about = CohortAttempt(uploaded.opened.query_id, 1, uploaded.cohort.digest)
     public = Acceptance.from_bytes(uploaded.ada.hub.answers[-1].payload).share_key
+    shares = open_unmasking(said.sealed, 4, "ada", public, OPENING.key, said.survivors_digest, about)
+    assert [share == b"\xff" * 33 for share in shares] == [False, False, True, False]
+
+
+def test_a_share_of_another_length_is_left_out_and_moves_no_other(uploaded):
+    """The coordinator refuses such shares of a member. One that works with that member shows them."""
+    about = CohortAttempt(uploaded.opened.query_id, 1, uploaded.sharing.digest)
+    public = Acceptance.from_bytes(uploaded.ada.hub.answers[-1].payload).share_key
+    key = about.derive(uploaded.share_keys["cy"], public, b"rado.v1/share-seal\0", "cy", "ada", peer="ada", length=32)
+    sealed = uploaded.sealed()
+    longer = bytes(12) + AESGCM(key).encrypt(bytes(12), bytes(70), None)
+    uploaded.unmask(sealed_shares=(*sealed[:2], longer, sealed[3]))
+    said = Unmasking.from_bytes(uploaded.ada.hub.unmaskings[0].payload)
+    about = CohortAttempt(uploaded.opened.query_id, 1, uploaded.cohort.digest)
     shares = open_unmasking(said.sealed, 4, "ada", public, OPENING.key, said.survivors_digest, about)
     assert [share == b"\xff" * 33 for share in shares] == [False, False, True, False]
 
