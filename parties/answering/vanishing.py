@@ -73,9 +73,13 @@ def verify_sharing(
 ) -> tuple[Acceptance, ...]:
     """Verify all that accepted, as a cohort, and return their acceptances.
 
-    Raises what `verify_cohort` and `check_survivors` raise.
+    Raises WireError(QUERY_INVALID), and what `verify_cohort` and `check_survivors` raise.
     """
     acceptances = verify_cohort(sharing, opened, attempt, party, roster, own_acceptance)
+    if sharing.sharing_digest:
+        raise WireError(Code.QUERY_INVALID, "The sharing names a sharing, as a cohort does.")
+    if without := next((each.party for each in acceptances if not each.share_key), None):
+        raise WireError(Code.QUERY_INVALID, f"{without} accepted without a share key.")
     members = tuple(acceptance.party for acceptance in acceptances)
     check_survivors(party.policy, roster, party.name, members, opened.query)
     return acceptances

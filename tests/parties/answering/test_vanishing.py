@@ -155,11 +155,17 @@ def shared_without(asked, **changes):
     return replace(asked.sharing, acceptances=(*asked.sharing.acceptances[:3], asked.acceptance("dee", **changes)))
 
 
-def test_a_sharing_that_she_cannot_verify_is_refused_uncharged(asked):
+def test_a_sharing_that_she_cannot_verify_is_refused_uncharged(asked, caplog):
     asked.prepare(sharing=shared_without(asked, share_key=b""))
     assert asked.state is AttemptState.ENDED
     assert not asked.ada.hub.key_shares
     assert asked.ada.reported_charges == 0
+    assert "dee accepted without a share key" in str(caplog.records[0].__dict__)
+
+
+def test_a_sharing_that_names_a_sharing_is_refused_uncharged(asked):
+    asked.prepare(sharing=asked.cohort)
+    assert (asked.state, asked.ada.hub.key_shares, asked.ada.reported_charges) == (AttemptState.ENDED, [], 0)
 
 
 def wrong_cohorts(asked) -> dict[str, dict]:
