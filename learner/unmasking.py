@@ -88,6 +88,12 @@ def verified_keys(
         raise UnmaskingError("a member of the total's sharing has no share key")
     members = [each.party for each in acceptances]
     check_survivors_of(total.survivors, members, needed)
+    # Before any signature: a response has room for those of many more.
+    if len(total.key_shares) != len(members) or len(total.unmaskings) > len(members):
+        raise UnmaskingError(
+            f"the total has {len(total.key_shares)} statements of shares and {len(total.unmaskings)} unmaskings of a "
+            f"cohort of {len(members)}"
+        )
     dealt = [open_statement(KeyShares, envelope, roster)[0] for envelope in total.key_shares]
     if [each.party for each in dealt] != members or any(
         ((each.query_id, each.attempt), each.sharing_digest, len(each.sealed)) != (about, digest, len(sharing))

@@ -139,6 +139,8 @@ def check_shared(work: Work, opened: OpenedQuery, held: Attempt, roster: Roster,
     if len(cohort.acceptances) < needed:
         raise WireError(Code.QUERY_INVALID, f"The cohort has {len(cohort.acceptances)} members and needs {needed}.")
     members = [Acceptance.from_bytes(envelope.payload).party for envelope in cohort.acceptances]
+    if len(work.ready) != len(members):  # before any signature: a response has room for those of many more
+        raise WireError(Code.QUERY_INVALID, f"Of {len(members)} members {len(work.ready)} say that they are ready.")
     ready = [open_statement(Ready, envelope, roster)[0] for envelope in work.ready]
     expected = [(held.query_id, held.attempt, name, dealt_for) for name in members]
     # A member that dealt for another sharing could be left out by members that this party never heard of.

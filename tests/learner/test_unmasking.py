@@ -159,7 +159,10 @@ def test_statements_that_are_not_of_the_total_are_refused(world, opened):
         lambda t: replace(t, survivors=t.survivors[1:], receipts=t.receipts[1:], unmaskings=t.unmaskings[1:]),
     )
     refused("not one receipt", lambda t: replace(t, receipts=t.receipts[1:]))
-    refused("shares that every member", lambda t: replace(t, key_shares=t.key_shares[1:]))
+    refused("4 statements of shares", lambda t: replace(t, key_shares=t.key_shares[1:]))
+    forged = replace(made.sharing.acceptances[0], signature=bytes(64))
+    refused("6 statements of shares", lambda t: replace(t, key_shares=(*t.key_shares, forged)), UnmaskingError)
+    refused("6 unmaskings of a", lambda t: replace(t, unmaskings=(*t.unmaskings, forged, forged)), UnmaskingError)
     refused("shares that every member", lambda t: replace(t, key_shares=t.key_shares[::-1]))
     refused("has 3 unmaskings and needs 4", lambda t: replace(t, unmaskings=t.unmaskings[1:]))
     refused("an unmasking twice", lambda t: replace(t, unmaskings=(*t.unmaskings, t.unmaskings[0])))
@@ -171,8 +174,7 @@ def test_statements_that_are_not_of_the_total_are_refused(world, opened):
         "for other survivors", unmaskings=[*list(signed.values())[1:], replace(signed["ada"], cohort_digest=bytes(32))]
     )
     refused("no survivor", unmaskings=[*list(signed.values())[1:], made.unmasking("eve")])
-    forged = replace(made.key_shares["ada"], sharing_digest=bytes(32))
-    made.key_shares["ada"] = forged
+    made.key_shares["ada"] = replace(made.key_shares["ada"], sharing_digest=bytes(32))
     refused("shares that every member")
 
 

@@ -21,7 +21,7 @@ from wire.binding import Binding
 from wire.envelopes import SigningKey, fingerprint
 from wire.errors import Code, WireError
 from wire.query import Feature
-from wire.statements import Acceptance, Cohort, KeyShares, Ready, Unmasking, open_statement, sign
+from wire.statements import Acceptance, Cohort, KeyShares, Ready, Refusal, Unmasking, open_statement, sign
 from wire.status import PartyState, Phase
 
 pytestmark = pytest.mark.usefixtures("small_comb")
@@ -200,6 +200,14 @@ def test_a_cohort_is_refused_uncharged_unless_all_dealt_for_her_sharing(asked, c
     asked.prepare()
     asked.upload(**wrong_cohorts(asked)[case])
     assert (asked.state, asked.ada.reported_charges, asked.ada.hub.chunks) == (AttemptState.ENDED, 0, {})
+
+
+def test_more_that_are_ready_than_members_are_refused_before_any_signature_is_verified(asked):
+    asked.prepare()
+    forged = replace(asked.ready[0], signature=bytes(64))
+    asked.upload(ready=(*asked.ready, forged))
+    refusal = Refusal.from_bytes(asked.ada.hub.answers[-1].payload)
+    assert (refusal.code, asked.ada.reported_charges) == (Code.QUERY_INVALID, 0)
 
 
 def test_a_cohort_that_names_a_sharing_is_refused_where_nobody_may_vanish(ada):
