@@ -169,7 +169,10 @@ class Intake:
     async def _answer(self, said: Acceptance | Refusal, answer: PartyAnswer, envelope: Envelope) -> None:
         head = said.ledger_head if isinstance(said, Acceptance) else None
         statement = Statement(said.attempt, said.party, said.KIND, envelope, head.entries if head else 0)
-        await self._core.move(said.query_id, Answered(said.attempt, said.party, answer), statement=statement)
+        event = Answered(said.attempt, said.party, answer)
+        await self._core.move(
+            said.query_id, event, statement=statement, check=lambda live: _check_share_key(live, said)
+        )
 
     async def ready(self, envelope: Envelope, caller: Member, key_shares: Envelope | None = None) -> None:
         """Process a party's statement that it is ready, and the shares of its keys. Raises WireError."""
@@ -314,6 +317,16 @@ class Turns:
             self._here[member] -= 1
             if not self._here[member]:
                 del self._here[member], self._locks[member]
+
+
+def _check_share_key(live: LiveQuery, said: Acceptance | Refusal) -> None:
+    """Raise WireError(MESSAGE_MALFORMED) if members may vanish and one accepts without a share key.
+
+    The other parties would refuse the sharing, so one party could end the query of all.
+    """
+    rules = live.round.rules
+    if isinstance(said, Acceptance) and rules.may_vanish and not rules.only_asks and not said.share_key:
+        raise WireError(Code.MESSAGE_MALFORMED, "Members may vanish, so an acceptance has a share key.")
 
 
 def _check_sharing(live: LiveQuery, digest: bytes) -> None:

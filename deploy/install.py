@@ -132,6 +132,8 @@ def main(arguments: list[str]) -> int:
     if missing := sorted({normalised(name) for name in given.more} - packages.keys()):
         parser.error(f"not in constraints.txt: {', '.join(missing)}")
     names = needed(packages, direct(project, extras) | {normalised(name) for name in given.more})
+    if given.packages is not None and given.download is not None:
+        parser.error("give --download on a machine with a network, and --packages on the one without")
     if given.packages is not None and not Path(given.packages).is_dir():
         parser.error(f"{given.packages} is no folder: make one with --download, on a machine with a network")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
@@ -147,6 +149,12 @@ def main(arguments: list[str]) -> int:
         requirements.write_text("".join(packages[name] for name in names), encoding="utf-8")
         command = install if given.download is None else download
         code = subprocess.call([*command, "--require-hashes", "--requirement", str(requirements)])
+    if code and given.packages is not None:
+        sys.stderr.write(
+            f"install.py: {given.packages} does not have all packages as constraints.txt lists them: fetch them again "
+            "into a new folder, by --download with the same extras, from this checkout, on a machine with the same "
+            "system, processor and version of Python\n"
+        )
     if code or given.only_needed or given.download is not None:
         return code
     own = (

@@ -1,8 +1,11 @@
 """What is left of the masks of a total whose members may vanish, from the shares that the survivors gave.
 
-Every share is compared with the commitment that its dealer signed, so one that is wrong names the member that gave it,
-and others are used in its place. What is recovered is compared with the dealer's signed commitment, or with its mask
-key, so shares of no one secret name their dealer (dpcore.paillier.survivors).
+Every share is compared with the commitment that its dealer signed, and others are used in the place of one that does
+not fit. Who gave it may have changed it, or who dealt it may have sealed another one for that member than it signed: no
+one but these two sees which, so both are named.
+
+What is recovered is compared with the dealer's signed commitment, or with its mask key, so shares of no one secret name
+their dealer (dpcore.paillier.survivors).
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +40,7 @@ _NO_SHARE = b"\xff" * SHARE_BYTES
 
 
 class UnmaskingError(TotalError):
-    """What members gave does not open the total. members: those whose shares are bad."""
+    """What members gave does not open the total. members: who may be at fault, beside the coordinator."""
 
     def __init__(self, sentence: str, members: Sequence[str] = ()) -> None:
         self.members = tuple(members)
@@ -85,6 +88,12 @@ def verified_keys(
         raise UnmaskingError("a member of the total's sharing has no share key")
     members = [each.party for each in acceptances]
     check_survivors_of(total.survivors, members, needed)
+    # Before any signature: a response has room for those of many more.
+    if len(total.key_shares) != len(members) or len(total.unmaskings) > len(members):
+        raise UnmaskingError(
+            f"the total has {len(total.key_shares)} statements of shares and {len(total.unmaskings)} unmaskings of a "
+            f"cohort of {len(members)}"
+        )
     dealt = [open_statement(KeyShares, envelope, roster)[0] for envelope in total.key_shares]
     if [each.party for each in dealt] != members or any(
         ((each.query_id, each.attempt), each.sharing_digest, len(each.sealed)) != (about, digest, len(sharing))
@@ -145,6 +154,9 @@ class _Shares:
         self._dealt_for = CohortAttempt(attempt.query_id, attempt.number, keys.sharing_digest)
         self._places = {each.party: place for place, each in enumerate(keys.sharing, start=1)}
         self._bad: dict[str, None] = {}
+        """What these sealed for the learner does not open."""
+        self._unfit: dict[str, list[str]] = {}
+        """By dealer, who gave a share that is not the one that the dealer signed."""
         self._given: dict[str, tuple[bytes, ...]] = {}
         for each in acceptances:
             if (said := keys.unmaskings.get(each.party)) is None:
@@ -158,9 +170,9 @@ class _Shares:
     def secrets(self) -> dict[str, bytes]:
         """The seed of each survivor, and the mask key of each other member. Raises UnmaskingError."""
         found = {each.party: self._secret(at, each) for at, each in enumerate(self._acceptances)}
-        if self._bad:
+        if self._bad or self._unfit:
             # A retry would cost everybody a charge, and another share was there.
-            Log("learner").warning("shares are bad", members=list(self._bad))
+            Log("learner").warning("shares are bad", members=list(self._bad), given_by_dealer=self._unfit)
         return found
 
     def _secret(self, at: int, dealer: Acceptance) -> bytes:
@@ -169,11 +181,7 @@ class _Shares:
             self._places[name]: shares[at] for name, shares in self._given.items() if self._fits(name, shares, at, of)
         }
         if len(fitting) < self._keys.needed:
-            bad = f" (those of {listed(list(self._bad))} are bad)" if self._bad else ""
-            raise UnmaskingError(
-                f"{len(fitting)} shares of {dealer.party}'s keys are good and {self._keys.needed} are needed{bad}",
-                tuple(self._bad) or (dealer.party,),
-            )
+            raise self._too_few(len(fitting), dealer.party)
         used = dict(sorted(fitting.items())[: self._keys.needed])
         try:
             secret = Recovery(tuple(used)).secret(used)
@@ -183,6 +191,18 @@ class _Shares:
             raise UnmaskingError(f"what {dealer.party} dealt of its keys is no secret of its own", (dealer.party,))
         return secret
 
+    def _too_few(self, good: int, dealer: str) -> UnmaskingError:
+        givers = self._unfit.get(dealer, [])
+        why = [f"those of {listed(list(self._bad))} are bad"] if self._bad else []
+        if givers:
+            faulty = dealer if givers == [dealer] else f"{dealer} or who gave them"
+            why.append(f"those that {listed(givers)} gave are not what {dealer} signed, so {faulty} is at fault")
+        because = f" ({'; '.join(why)})" if why else ""
+        named = dict.fromkeys((*self._bad, *givers, *([dealer] if givers or not self._bad else ())))
+        return UnmaskingError(
+            f"{good} shares of {dealer}'s keys are good and {self._keys.needed} are needed{because}", tuple(named)
+        )
+
     def _fits(self, name: str, shares: Sequence[bytes], at: int, of: Secret) -> bool:
         """Whether a member's share is the one that the dealer signed. One that it could not open says nothing of it."""
         dealt = self._keys.key_shares[self._acceptances[at].party]
@@ -191,7 +211,7 @@ class _Shares:
             return False
         found = share_commitment(shares[at], of, dealt.party, name, self._dealt_for)
         if found != commitments[self._places[name] - 1]:
-            self._bad[name] = None
+            self._unfit.setdefault(dealt.party, []).append(name)
             return False
         return True
 

@@ -86,14 +86,17 @@ ROWS: Mapping[str, Row] = {
         "The coordinator to two members: members that left others out, of which a party never heard. A member deals "
         "shares that give nothing back",
         "Noticed. A party deals for one sharing for ever, verified as a cohort; its cohort's digest covers the "
-        "sharing, and every member of the cohort signed that it dealt for the same one. Bad shares are named at the "
-        "learner",
+        "sharing, and every member of the cohort signed that it dealt for the same one. Of bad shares the learner "
+        "names the dealer, or dealer and giver",
         {
             "parties/answering/test_vanishing.py": (
                 "test_she_deals_once_also_after_a_restart",
                 "test_a_cohort_is_refused_uncharged_unless_all_dealt_for_her_sharing",
             ),
-            "learner/test_unmasking.py": ("test_a_member_whose_shares_are_of_no_secret_of_its_own_is_named",),
+            "learner/test_unmasking.py": (
+                "test_a_member_whose_shares_are_of_no_secret_of_its_own_is_named",
+                "test_a_share_that_is_not_what_its_dealer_signed_names_both",
+            ),
             "dpcore/research/test_who_learns_vanishing.py": ("test_each_rule_that_is_left_out_shows_a_sum_over_few",),
         },
     ),

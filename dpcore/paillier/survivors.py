@@ -169,10 +169,12 @@ def open_share(
 ) -> bytes:
     """One of the two shares that a dealer sealed for this member. dealer_key: its public share key.
 
-    Raises SealError if it does not open, MaskKeyError if the dealer's key is of low order.
+    Raises SealError if it does not open or has another length, MaskKeyError if the dealer's key is of low order.
     """
     key = attempt.derive(share_key, dealer_key, _SEAL, dealer, name, peer=dealer, length=32)
     pair = _opened(key, sealed, b"", f"what {dealer} dealt")
+    if len(pair) != 2 * SHARE_BYTES:
+        raise SealError(f"what {dealer} dealt has {len(pair)} bytes, not {2 * SHARE_BYTES}")
     return pair[:SHARE_BYTES] if of is Secret.SELF_MASK else pair[SHARE_BYTES:]
 
 

@@ -73,9 +73,13 @@ def verify_sharing(
 ) -> tuple[Acceptance, ...]:
     """Verify all that accepted, as a cohort, and return their acceptances.
 
-    Raises what `verify_cohort` and `check_survivors` raise.
+    Raises WireError(QUERY_INVALID), and what `verify_cohort` and `check_survivors` raise.
     """
     acceptances = verify_cohort(sharing, opened, attempt, party, roster, own_acceptance)
+    if sharing.sharing_digest:
+        raise WireError(Code.QUERY_INVALID, "The sharing names a sharing, as a cohort does.")
+    if without := next((each.party for each in acceptances if not each.share_key), None):
+        raise WireError(Code.QUERY_INVALID, f"{without} accepted without a share key.")
     members = tuple(acceptance.party for acceptance in acceptances)
     check_survivors(party.policy, roster, party.name, members, opened.query)
     return acceptances
@@ -135,6 +139,8 @@ def check_shared(work: Work, opened: OpenedQuery, held: Attempt, roster: Roster,
     if len(cohort.acceptances) < needed:
         raise WireError(Code.QUERY_INVALID, f"The cohort has {len(cohort.acceptances)} members and needs {needed}.")
     members = [Acceptance.from_bytes(envelope.payload).party for envelope in cohort.acceptances]
+    if len(work.ready) != len(members):  # before any signature: a response has room for those of many more
+        raise WireError(Code.QUERY_INVALID, f"Of {len(members)} members {len(work.ready)} say that they are ready.")
     ready = [open_statement(Ready, envelope, roster)[0] for envelope in work.ready]
     expected = [(held.query_id, held.attempt, name, dealt_for) for name in members]
     # A member that dealt for another sharing could be left out by members that this party never heard of.

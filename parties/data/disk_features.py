@@ -27,6 +27,8 @@ class FeatureFile:
     def __init__(self, directory: Path) -> None:
         """Raises DataError if no file can be made there."""
         self._directory, self._end = directory, 0
+        self._free: list[tuple[int, int]] = []
+        """Room that was given back: the first byte, and the first after it."""
         try:
             with tempfile.TemporaryFile(dir=directory) as file:
                 self._descriptor = os.dup(file.fileno())
@@ -35,7 +37,11 @@ class FeatureFile:
 
     def room_for(self, rows: int, d: int) -> int:
         """The first byte of room for rows (rows, d) int32. Raises DataError if the disk has none."""
-        first, size_bytes = self._end, rows * d * np.dtype(np.int32).itemsize
+        first, size_bytes = self._end, _size(rows, d)
+        for place, (begin, end) in enumerate(self._free):
+            if size_bytes <= end - begin:
+                self._free[place : place + 1] = [(begin + size_bytes, end)] if size_bytes < end - begin else []
+                return begin
         try:
             # All of it now, so that writing finds its room.
             os.posix_fallocate(self._descriptor, first, max(1, size_bytes))
@@ -43,6 +49,16 @@ class FeatureFile:
             raise _fault(self._directory, error) from error
         self._end += size_bytes
         return first
+
+    def give_back(self, first: int, rows: int, d: int) -> None:
+        """Have this room for other rows: parts move between workers as long as a node runs."""
+        merged: list[tuple[int, int]] = []
+        for begin, end in sorted([*self._free, (first, first + _size(rows, d))]):
+            if merged and merged[-1][1] == begin:
+                merged[-1] = merged[-1][0], end
+            else:
+                merged.append((begin, end))
+        self._free = merged
 
     def write(self, first: int, features: NDArray[np.int32]) -> None:
         """Write rows from this byte on. Raises DataError."""
@@ -68,6 +84,10 @@ class FeatureFile:
     def __del__(self) -> None:
         if hasattr(self, "_descriptor"):
             os.close(self._descriptor)
+
+
+def _size(rows: int, d: int) -> int:
+    return rows * d * np.dtype(np.int32).itemsize
 
 
 def _fault(directory: Path, error: OSError) -> DataError:

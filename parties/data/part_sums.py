@@ -158,6 +158,11 @@ class _OnDisk:
         self._file, self._rows, self._d, self._filled = file, rows, d, 0
         self._first = file.room_for(rows, d)
 
+    def __del__(self) -> None:
+        # Also of a part that could not be read to its end.
+        if hasattr(self, "_first"):
+            self._file.give_back(self._first, self._rows, self._d)
+
     def add(self, features: NDArray[np.int32]) -> None:
         self._file.write(self._first + self._filled * self._d * features.itemsize, features)
         self._filled += len(features)

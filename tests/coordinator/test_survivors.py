@@ -26,7 +26,7 @@ from tests.federation.coordinator_core import on_bench, refusal
 from wire.envelopes import MessageType
 from wire.errors import Code
 from wire.features import Feature
-from wire.statements import MAX_SEALED_BYTES, KeyShares, Ready, Unmasking, sign
+from wire.statements import MAX_SEALED_BYTES, KeyShares, LedgerHead, Ready, Unmasking, sign
 from wire.status import PartyState, Phase
 
 PARTIES = ("a", "b", "c", "d", "e")
@@ -276,7 +276,8 @@ async def test_a_restart_at_every_step_gives_the_survivors_total(bench):
 async def test_a_plan_states_at_least_the_bytes_that_travel(bench):
     """Of statements as long as they may be: acceptances here are without what a ledger writes for itself."""
     opened = await bench.ask(**ASKED)
-    cost, shown, with_ledger = Vanishing.of(opened.query), 0, 4 * (MAX_SEALED_BYTES + 60)
+    head = LedgerHead(1 << 40, bytes(32), bytes(MAX_SEALED_BYTES)).to_proto().ByteSize() + 3
+    cost, shown, with_ledger = Vanishing.of(opened.query), 0, 4 * head
     await bench.accept(opened, *MEMBERS)
     shown += (await work_of(bench, opened, "ann")).sharing.to_proto().ByteSize() + with_ledger
     await share(bench, opened, *MEMBERS)
@@ -309,6 +310,19 @@ async def test_statements_about_another_sharing_or_other_survivors_are_of_no_use
         said = revealed(bench, opened, "ann", **wrong)
         await refusal(Code.PHASE_MISMATCH, bench.intake.unmasking(said, ann))
     await refusal(Code.SENDER_MISMATCH, bench.intake.unmasking(revealed(bench, opened, "bob"), ann))
+
+
+@on_bench
+async def test_who_accepts_without_a_share_key_is_refused_and_the_others_go_on(bench):
+    opened = await bench.ask(**ASKED)
+    await bench.accept(opened, *MEMBERS[:3])
+    bare = bench.world.acceptance(opened.query_id, "dan")
+    await refusal(Code.MESSAGE_MALFORMED, bench.intake.acceptance(bare, bench.world.member("dan")))
+    await bench.refuse(opened, "dan")
+    assert bench.live(opened).round.sharing == MEMBERS[:3]
+    question = await bench.ask(**ASKED | {"features": tuple(sorted((*ASKED["features"], Feature.QUESTION.value)))})
+    said = bench.world.acceptance(question.query_id, "ann")
+    await bench.intake.acceptance(said, bench.world.member("ann"))
 
 
 @on_bench

@@ -191,7 +191,7 @@ def test_packages_are_carried_to_a_machine_without_a_network(checkout, tmp_path,
     assert checkout.has_it
 
 
-def test_a_package_that_was_changed_on_the_way_is_not_installed(checkout, tmp_path):
+def test_a_package_that_was_changed_on_the_way_is_not_installed(checkout, tmp_path, capfd):
     listed, folder = f"tiny==1.0 \\\n    --hash=sha256:{checkout.hash}\n    # via p\n", tmp_path / "packages"
     assert checkout.install(listed, "--download", str(folder)) == 0
     wheel = next(folder.iterdir())
@@ -199,3 +199,7 @@ def test_a_package_that_was_changed_on_the_way_is_not_installed(checkout, tmp_pa
         archive.writestr("more.py", "")
     assert checkout.install(listed, "--packages", str(folder)) != 0
     assert not checkout.has_it
+    assert "by --download with the same extras" in capfd.readouterr().err
+    with pytest.raises(SystemExit):
+        checkout.install(listed, "--packages", str(folder), "--download", str(folder))
+    assert "on the one without" in capfd.readouterr().err

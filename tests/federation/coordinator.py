@@ -148,9 +148,12 @@ class World:
     def open(self, envelope: Envelope) -> OpenedQuery:
         return open_query(envelope, self.roster, now_unix_s=Query.from_bytes(envelope.payload).created_at_unix_s)
 
-    def acceptance(self, query_id: bytes, party: str, *, attempt: int = 1, rows: int | None = None) -> Envelope:
+    def acceptance(
+        self, query_id: bytes, party: str, *, attempt: int = 1, rows: int | None = None, share_key: bytes = b""
+    ) -> Envelope:
         rows = ROWS[party] if rows is None else rows
-        return sign(Acceptance(query_id, attempt, party, rows, secrets.token_bytes(32), 1), self.keys[party])
+        said = Acceptance(query_id, attempt, party, rows, secrets.token_bytes(32), 1, share_key=share_key)
+        return sign(said, self.keys[party])
 
     def refusal(self, query_id: bytes, party: str, code: Code = Code.UNAVAILABLE, *, attempt: int = 1) -> Envelope:
         return sign(Refusal(query_id, attempt, party, code), self.keys[party])

@@ -1,6 +1,7 @@
 """A core without sockets, on a clock that the test controls."""
 
 import asyncio
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 
@@ -101,7 +102,8 @@ class Bench(Parts):
 
     async def accept(self, opened, *names, attempt=1):
         for name in names:
-            said = self.world.acceptance(opened.query_id, name, attempt=attempt)
+            key = secrets.token_bytes(32) if opened.query.may_vanish else b""
+            said = self.world.acceptance(opened.query_id, name, attempt=attempt, share_key=key)
             await self.intake.acceptance(said, self.world.member(name))
 
     async def refuse(self, opened, *names, attempt=1):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from dpcore.numbers.fixed_point import plan_encoding
 from dpcore.paillier.masks import CohortAttempt
@@ -20,7 +21,7 @@ from wire.binding import Binding
 from wire.envelopes import SigningKey, fingerprint
 from wire.errors import Code, WireError
 from wire.features import Feature
-from wire.statements import Acceptance, Cohort, KeyShares, Ready, Unmasking, open_statement, sign
+from wire.statements import Acceptance, Cohort, KeyShares, Ready, Refusal, Unmasking, open_statement, sign
 from wire.status import PartyState, Phase
 
 pytestmark = pytest.mark.usefixtures("small_comb")
@@ -154,11 +155,17 @@ def shared_without(asked, **changes):
     return replace(asked.sharing, acceptances=(*asked.sharing.acceptances[:3], asked.acceptance("dee", **changes)))
 
 
-def test_a_sharing_that_she_cannot_verify_is_refused_uncharged(asked):
+def test_a_sharing_that_she_cannot_verify_is_refused_uncharged(asked, caplog):
     asked.prepare(sharing=shared_without(asked, share_key=b""))
     assert asked.state is AttemptState.ENDED
     assert not asked.ada.hub.key_shares
     assert asked.ada.reported_charges == 0
+    assert "dee accepted without a share key" in str(caplog.records[0].__dict__)
+
+
+def test_a_sharing_that_names_a_sharing_is_refused_uncharged(asked):
+    asked.prepare(sharing=asked.cohort)
+    assert (asked.state, asked.ada.hub.key_shares, asked.ada.reported_charges) == (AttemptState.ENDED, [], 0)
 
 
 def wrong_cohorts(asked) -> dict[str, dict]:
@@ -193,6 +200,14 @@ def test_a_cohort_is_refused_uncharged_unless_all_dealt_for_her_sharing(asked, c
     asked.prepare()
     asked.upload(**wrong_cohorts(asked)[case])
     assert (asked.state, asked.ada.reported_charges, asked.ada.hub.chunks) == (AttemptState.ENDED, 0, {})
+
+
+def test_more_that_are_ready_than_members_are_refused_before_any_signature_is_verified(asked):
+    asked.prepare()
+    forged = replace(asked.ready[0], signature=bytes(64))
+    asked.upload(ready=(*asked.ready, forged))
+    refusal = Refusal.from_bytes(asked.ada.hub.answers[-1].payload)
+    assert (refusal.code, asked.ada.reported_charges) == (Code.QUERY_INVALID, 0)
 
 
 def test_a_cohort_that_names_a_sharing_is_refused_where_nobody_may_vanish(ada):
@@ -250,6 +265,20 @@ def test_a_share_that_does_not_open_is_left_out(uploaded):
     said = Unmasking.from_bytes(uploaded.ada.hub.unmaskings[0].payload)
     about = CohortAttempt(uploaded.opened.query_id, 1, uploaded.cohort.digest)
     public = Acceptance.from_bytes(uploaded.ada.hub.answers[-1].payload).share_key
+    shares = open_unmasking(said.sealed, 4, "ada", public, OPENING.key, said.survivors_digest, about)
+    assert [share == b"\xff" * 33 for share in shares] == [False, False, True, False]
+
+
+def test_a_share_of_another_length_is_left_out_and_moves_no_other(uploaded):
+    """The coordinator refuses such shares of a member. One that works with that member shows them."""
+    about = CohortAttempt(uploaded.opened.query_id, 1, uploaded.sharing.digest)
+    public = Acceptance.from_bytes(uploaded.ada.hub.answers[-1].payload).share_key
+    key = about.derive(uploaded.share_keys["cy"], public, b"rado.v1/share-seal\0", "cy", "ada", peer="ada", length=32)
+    sealed = uploaded.sealed()
+    longer = bytes(12) + AESGCM(key).encrypt(bytes(12), bytes(70), None)
+    uploaded.unmask(sealed_shares=(*sealed[:2], longer, sealed[3]))
+    said = Unmasking.from_bytes(uploaded.ada.hub.unmaskings[0].payload)
+    about = CohortAttempt(uploaded.opened.query_id, 1, uploaded.cohort.digest)
     shares = open_unmasking(said.sealed, 4, "ada", public, OPENING.key, said.survivors_digest, about)
     assert [share == b"\xff" * 33 for share in shares] == [False, False, True, False]
 

@@ -37,6 +37,7 @@ from dpcore.records.held_back import HeldBack, Part, RowKey
 from dpcore.records.persons import Persons
 from dpcore.records.records import BLOCK_ROWS
 from dpcore.records.shared_schema import SharedSchema
+from dpcore.records.weight import Weight
 from parties.config import PartyCluster, PartyConfig
 from parties.data import part_sums
 from parties.data.cluster_row_sums import ClusterRowSums
@@ -255,7 +256,10 @@ def test_labels_of_another_form_are_noticed(files, monkeypatch, caplog):
     def shorter(_, answer):
         return (*answer[:5], answer[5][:-1], *answer[6:])
 
-    for change in (wider, fewer, shorter, lambda _, answer: answer[:4]):
+    def unknown(_, answer):
+        return (*answer[:3], tuple((labels + 5, usable) for labels, usable in answer[3]), *answer[4:])
+
+    for change in (wider, fewer, shorter, unknown, lambda _, answer: answer[:4]):
         caplog.clear()
         works(monkeypatch, damaged(change))
         assert read(files, SETTINGS).report == read(files).report
@@ -345,6 +349,25 @@ def test_a_worker_that_keeps_more_than_its_share_gives_parts_away(files, monkeyp
     assert not held[0] & held[1]
 
 
+def test_room_on_disk_is_used_again_once_its_part_is_not_kept(files, tmp_path):
+    """Workers come and go, and each time parts move: their file would grow until the disk is full."""
+    data = read(files, SETTINGS.model_copy(update={"worker_memory_bytes": 0, "worker_disk": tmp_path}))
+    table, kept = data.records.features.table, part_sums.KeptParts()
+    orders = [part_sums.PartOrder(bytes(16), number, rows, keep=True) for number, rows in enumerate(table.ranges)]
+    sizes = []
+    for _ in range(3):
+        for order in orders:
+            kept.found(table.reading, order)
+            kept.keep(order.number, kept.begun(table.reading, order), 0)
+        assert kept.begun(table.reading, orders[0]).place == "disk", "given up halfway"
+        sizes.append(os.fstat(kept._file._descriptor).st_size)
+        for order in orders:
+            kept.found(table.reading, replace(order, number=99, release=(order.number,)))
+    assert len(set(sizes)) == 1
+    firsts = [kept.begun(table.reading, order) for order in orders]
+    assert len({each._first for each in firsts}) == len(orders)
+
+
 @pytest.mark.more
 def test_workers_keep_the_reading_of_the_table_that_was_asked_for_last(files, caplog):
     """A party that finds its table unchanged goes on with the former reading."""
@@ -424,6 +447,33 @@ def test_a_file_that_changes_while_it_is_read_is_refused(files, tmp_path, monkey
         read(table, SETTINGS)
 
 
+def test_a_file_that_changes_while_a_part_of_it_is_read_is_refused(files, tmp_path):
+    table = shutil.copytree(files, tmp_path / "table")
+    part = read(table, SETTINGS).records.features.table.ranges[0]
+    batches = part.batches(["age"])
+    next(batches)
+    rewritten(Path(part.files[0].path), keep_time=True)
+    with pytest.raises(DataError, match="changed since its rows were counted"):
+        list(batches)
+
+
+def test_a_part_whose_worker_was_lost_is_not_kept_by_the_next(files, monkeypatch):
+    """Its machine may have had no memory for it."""
+    orders, real = [], PlainWorkers.results
+
+    def lost(self, function, shared, count, load, owner, idle):
+        def twice(number, name):
+            orders.append((load(number, name), load(number, name)))
+            return orders[-1][1]
+
+        yield from real(self, function, shared, count, twice, owner, idle)
+
+    works(monkeypatch, lost)
+    assert read(files, SETTINGS).report == read(files).report
+    assert orders
+    assert all(first.keep and not again.keep for first, again in orders)
+
+
 def test_a_cell_that_is_refused_is_named_as_on_one_machine(files, tmp_path):
     table = shutil.copytree(files, tmp_path / "table")
     path = sorted(table.rglob("*.parquet"))[2]
@@ -455,6 +505,8 @@ def test_files_of_other_columns_and_other_tables_are_refused(files, tmp_path):
     with pytest.raises(ConfigurationError, match="need the rows on this machine"):
         place = on_cluster()
         load(files, SCHEMA, row_key=KEY, id_column="id", epoch_column="year", place=place)
+    with pytest.raises(ConfigurationError, match="need the rows on this machine"):
+        load(files, replace(SCHEMA, weight=Weight(column="late", upper=2.0)), row_key=KEY, place=on_cluster())
 
 
 def test_several_labels_and_recoded_cells_are_as_on_one_machine(files, tmp_path):
@@ -691,7 +743,14 @@ def test_a_database_that_changed_since_it_was_read_is_refused(tmp_path, kind):
     changed(path, kind, "UPDATE patients SET age = 41.5 WHERE number = -1000")
     with pytest.raises(DataError, match="rows that changed since the table was read"):
         contribution(data, KINDS["gradient"][0])
-    changed(path, kind, "DELETE FROM patients WHERE number = -1000")
+    part = data.records.features.table.ranges[0]
+    changed(path, kind, "UPDATE patients SET number = -999 WHERE number = (SELECT max(number) FROM patients)")
+    rows = 0
+    with pytest.raises(DataError, match="changed since its rows were counted; read the table again"):
+        for batch in part.batches(["age"]):
+            rows += batch.num_rows
+    assert rows <= part.rows, "a worker has room for no more"
+    changed(path, kind, "DELETE FROM patients WHERE number < -990")
     with pytest.raises(DataError, match="changed since its rows were counted; read the table again"):
         contribution(data, KINDS["gradient"][0])
 
