@@ -112,7 +112,7 @@ screenshots: $(DOCS_READY)  ## draw the documentation's pictures in docs/picture
 bench: $(READY)  ## quick benchmarks; results in benchmarks/results
 	$(BIN)/python -m benchmarks
 
-bench-science: $(READY)  ## learning and privacy on all data sets, an hour; results in benchmarks/results
+bench-science: $(READY)  ## learning and privacy on all data sets, hours on all cores; results in benchmarks/results
 	$(BIN)/python -m benchmarks --science
 
 # The bindings are generated with the oldest tools that are supported, in an environment of their own.
