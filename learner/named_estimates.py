@@ -18,6 +18,16 @@ Asked = Mapping[str, Predicate | str] | Sequence[Predicate | str]
 """Predicates, or their texts, by name or in a list."""
 
 
+def batch_of(asked: Asked) -> Sequence[Predicate | str]:
+    """The predicates without their names. Raises ConfigurationError if a name is empty, or no text."""
+    if not isinstance(asked, Mapping):
+        return asked
+    for name in asked:
+        if not isinstance(name, str) or not name.strip():
+            raise ConfigurationError(f"a statistic is called {name!r}: give it a name, a text that is not empty")
+    return list(asked.values())
+
+
 @dataclass(frozen=True, eq=False)
 class NamedEstimates(Estimates):
     """Estimates, each with a name: `found["old"]`. Without a name it is the predicate's text."""
