@@ -1,9 +1,16 @@
-"""`python -m benchmarks`: measure, print tables, write results/*.json and pictures."""
+"""`python -m benchmarks`: measure, print tables, write results/*.json and pictures.
+
+What measures no time runs on all cores at once, a benchmark on each.
+"""
 
 import argparse
 import json
+import os
+import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -45,9 +52,10 @@ from benchmarks import (
     wide_bounds,
 )
 from benchmarks.measuring import Neighbours, Report, Target, machine, targets_table
+from dpcore.numbers.processors import processors
 
 RESULTS = Path(__file__).resolve().parent / "results"
-# Above this many busy cores, the load of other processes is reported with the times.
+# Above this many busy cores, the load of other processes is reported where times are measured.
 QUIET_CORES = 0.1
 BENCHMARKS = {
     "encryption": encryption,
@@ -138,9 +146,41 @@ def main() -> None:
         parser.error(f"there is no benchmark {unknown[0]}: choose from {', '.join(BENCHMARKS)}")
     RESULTS.mkdir(exist_ok=True)
     names = SCIENCE if options.science else options.names or QUICK
-    targets = [target for name in names for target in run_one(name, everything=options.all or options.science)]
+    at_once = [name for name in names if name not in QUICK] if options.science else []
+    targets = run_at_once(at_once)
+    for name in names:
+        if name not in at_once:
+            targets += run_one(name, everything=options.all or options.science)
     if len(names) > 1 and targets:
         print(targets_table(targets))
+
+
+def run_at_once(names: Sequence[str]) -> list[Target]:
+    """Run benchmarks that measure no time with --all, one on each core; returns their targets. Exits if one failed."""
+
+    def run(name: str) -> subprocess.CompletedProcess[str]:
+        print(f"{name} ...", file=sys.stderr)
+        # As many threads of BLAS would wait for one another.
+        variables = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+        done = subprocess.run(_command_of(name), env=variables, capture_output=True, text=True, check=False)
+        print(done.stdout if done.returncode == 0 else done.stderr, flush=True)
+        return done
+
+    with ThreadPoolExecutor(processors()) as pool:
+        failed = [name for name, done in zip(names, pool.map(run, names), strict=True) if done.returncode]
+    if failed:
+        sys.exit(f"These benchmarks failed, see their errors above: {', '.join(failed)}")
+    return [target for name in names for target in _targets_of(name)]
+
+
+def _command_of(name: str) -> list[str]:
+    return [sys.executable, "-m", "benchmarks", "--all", name]
+
+
+def _targets_of(name: str) -> list[Target]:
+    """The targets in the JSON of a benchmark."""
+    found = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["targets"]
+    return [Target(**{key: value for key, value in target.items() if key != "met"}) for target in found]
 
 
 def run_one(name: str, *, everything: bool) -> list[Target]:
@@ -162,7 +202,7 @@ def run_one(name: str, *, everything: bool) -> list[Target]:
     tables = [*report.tables, *([targets_table(report.targets)] if report.targets else [])]
     print("\n\n".join(str(table) for table in tables))
     print("\n".join(["", *report.notes]))
-    if busy is not None and busy > QUIET_CORES:
+    if busy is not None and busy > QUIET_CORES and name in QUICK:
         print(f"Other processes kept {busy} cores busy: repeat this on a quiet machine.")
     print(f"\n{name} took {time.perf_counter() - start:.0f} s; results/{name}.json, results/{name}.png\n", flush=True)
     return report.targets

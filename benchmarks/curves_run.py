@@ -30,7 +30,8 @@ from benchmarks.measuring import (
 from benchmarks.node_processes import KEY_BITS, Floats, Nodes, nodes
 from dpcore.estimators.additive import PrivateAdditive
 from dpcore.numbers.processors import one_blas_thread
-from learner.federation import BudgetedOracle, Federation
+from learner.budgeted_oracle import BudgetedOracle
+from learner.federation import Federation
 from learner.journal import SessionSource
 from learner.release import Release
 from learner.session import Session

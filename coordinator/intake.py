@@ -28,7 +28,8 @@ from dpcore.paillier.survivors import MOST_SHARERS, survivors_digest
 from radobase.logs import Log
 from wire.envelopes import Envelope, MessageType
 from wire.errors import Code, WireError
-from wire.query import Cancel, OpenedQuery, Retry, check_known, open_query, open_retry
+from wire.features import check_known
+from wire.query import Cancel, OpenedQuery, Retry, open_query, open_retry
 from wire.roster import Member, Roster, open_from
 from wire.statements import (
     MAX_SEALED_BYTES,

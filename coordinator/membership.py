@@ -16,7 +16,8 @@ from radobase.reading import FileKind, read_bytes, with_remedy
 from radobase.writing import BY_UMASK, write_durably
 from wire.envelopes import Envelope, load_public_key
 from wire.errors import Code, WireError
-from wire.query import CLOCK_SKEW_S, Feature, open_features, too_old
+from wire.features import Feature, open_features, too_old
+from wire.query import CLOCK_SKEW_S
 from wire.roster import Member, Role, Roster, open_roster, read_roster
 from wire.statements import MOST_WITNESSES, open_challenge, open_witness
 from wire.transport import MAX_RESPONSE_BYTES

@@ -24,8 +24,8 @@ from rado.v1 import (
 )
 from wire.envelopes import Envelope
 from wire.errors import Code, WireError
+from wire.features import OWN_FEATURES
 from wire.gate import current_caller
-from wire.query import OWN_FEATURES
 from wire.roster import Member
 from wire.statements import CHUNK_BYTES, Chunk
 from wire.status import MOST_WORK, Phase, QueryStatus, Total, Work

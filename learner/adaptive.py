@@ -23,7 +23,7 @@ from radobase.printing import amount
 from wire.query import Query, setting_of
 
 if TYPE_CHECKING:
-    from learner.federation import Answer
+    from learner.answer_source import Answer
 
 TRIVIAL = 0.5
 """The tolerance of the constant 1/2."""

@@ -14,7 +14,7 @@ from learner.release import Release
 from wire.query import Query, setting_of
 
 if TYPE_CHECKING:
-    from learner.federation import Answer
+    from learner.answer_source import Answer
 
 
 ASSUMED = (

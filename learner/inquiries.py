@@ -16,7 +16,7 @@ from dpcore.evaluation.descriptive.inquiry import CountsInquiry, Inquiry
 from dpcore.evaluation.descriptive.levels import Levels
 from dpcore.evaluation.descriptive.result import Result
 from dpcore.evaluation.descriptive.survival import Survival
-from learner.federation import estimates_of
+from learner.estimates import estimates_of
 from learner.release import Release
 from radobase.printing import json_text
 from radobase.reading import FileKind, read_json, with_remedy

@@ -152,7 +152,7 @@ class ShownResult(Result):
 
 
 class PlansInquiries(Protocol):
-    """What of an oracle plans an inquiry: `learner.federation.BudgetedOracle`."""
+    """What of an oracle plans an inquiry: `learner.budgeted_oracle.BudgetedOracle`."""
 
     @property
     def schema(self) -> Schema:

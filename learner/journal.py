@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import NotRequired, TypedDict
 
 from dpcore.errors import ConfigurationError
+from learner.answer_source import RoundEndedError, RoundLostError
 from learner.composition import Unanswered
-from learner.federation import RoundEndedError, RoundLostError
 from learner.history import AskedBefore, AskedBeforeError, NotAskedBeforeError, opened_releases, question_digest
 from learner.planning import Plan
 from learner.release import Release
@@ -123,7 +123,7 @@ class SessionSource:
         return 0
 
     def plan(self, request: Request) -> Plan:
-        """See learner.federation.AnswerSource."""
+        """See learner.answer_source.AnswerSource."""
         plan = self._session.plan(request)
         self._requests = {plan.query_id: request}
         return plan

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from dpcore.evaluation.evaluation import Evaluation
     from dpcore.evaluation.event_evaluation import EventEvaluation
     from dpcore.evaluation.measured_evaluation import MeasuredEvaluation
-    from learner.federation import BudgetedOracle, Federation
+    from learner.budgeted_oracle import BudgetedOracle
+    from learner.federation import Federation
     from learner.inquiring import PlannedInquiry
     from learner.model import Model
     from learner.planned_questions import PlannedQuestions

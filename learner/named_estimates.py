@@ -18,7 +18,7 @@ Asked = Mapping[str, Predicate | str] | Sequence[Predicate | str]
 """Predicates, or their texts, by name or in a list."""
 
 
-def batch_of(asked: Asked) -> Sequence[Predicate | str]:
+def unnamed(asked: Asked) -> Sequence[Predicate | str]:
     """The predicates without their names. Raises ConfigurationError if a name is empty, or no text."""
     if not isinstance(asked, Mapping):
         return asked

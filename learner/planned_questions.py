@@ -30,7 +30,9 @@ from radobase.printing import amount
 from wire.query import Query, setting_of
 
 if TYPE_CHECKING:
-    from learner.federation import AnswerSource, BudgetedOracle, Federation
+    from learner.answer_source import AnswerSource
+    from learner.budgeted_oracle import BudgetedOracle
+    from learner.federation import Federation
 
 _MADE_UP = (
     "What answers decide, such as the length that gradients are clipped to, is that of made-up rows. Nothing was asked."
@@ -47,7 +49,7 @@ class _Summed(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class MadeUpAnswer:
-    """A made-up total: a `learner.federation.Answer`."""
+    """A made-up total: a `learner.answer_source.Answer`."""
 
     query: Query
     integers: NDArray[np.int64]
@@ -87,7 +89,7 @@ def made_up_records(schema: Schema) -> Records:
 
 
 class _MadeUpSource:
-    """Plans as a federation's source, and makes answers up: a `learner.federation.AnswerSource`."""
+    """Plans as a federation's source, and makes answers up: a `learner.answer_source.AnswerSource`."""
 
     def __init__(self, source: "AnswerSource", schema: Schema, units: int) -> None:
         """units: the rows, or persons, of all parties."""

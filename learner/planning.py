@@ -29,7 +29,8 @@ from radobase.presentation.notebook import fragment
 from radobase.printing import amount, json_text
 from wire.binding import Binding, OpeningSecret
 from wire.envelopes import KEY_BYTES, Envelope, sha256
-from wire.query import MAX_QUERY_BYTES, OWN_FEATURES, Feature, PaillierKey, Query, features_of, setting_of
+from wire.features import OWN_FEATURES, Feature, features_of
+from wire.query import MAX_QUERY_BYTES, PaillierKey, Query, setting_of
 from wire.query_kinds import AnyKind, has_class_products, has_class_weights
 from wire.request_fields import FEWEST_NEIGHBOURS, LARGEST_COMPLETE, AskedTerms, mask_neighbours
 from wire.roster import Member, Roster
@@ -247,21 +248,24 @@ def plan_query(
     kind, noise_note = _following(kind, request, cohorts, understood)
     most = min(len(asked), max_parties)
     neighbours, masks_note = _mask_neighbours(request, kind, cohort_min - colluders, most, understood)
-    features = [Feature.QUESTION] * question + [Feature.COHORT_NOISE] * (kind.cohorts is not None)
-    features += [Feature.MASK_GRAPH] * (neighbours > 0)
-    features += [Feature.SURVIVORS] * (may_vanish > 0)
-    features += [Feature.CLASS_PRODUCTS] * has_class_products(kind)
-    features += [Feature.PERSONS] * (kind.persons is not None)
-    features += [Feature.STUDY] * (study is not None)
-    features += [Feature.CLASS_WEIGHTS] * has_class_weights(kind)
     training = None if question else _announced(request.training, created, understood)
-    features += [Feature.TRAINING] * (training is not None)
     if request.epoch is not None and not kind.takes_parts:
         # What they state is about all rows, and this kind's cost depends on how many there are.
         stated = ()
     expires = created + request.expires_after_s
     key = _key(certificate, expires)
-    features += [Feature.SHORT_OPENING] * (key.public_key.subgroup is not None)
+    used = {
+        Feature.QUESTION: question,
+        Feature.COHORT_NOISE: kind.cohorts is not None,
+        Feature.MASK_GRAPH: neighbours > 0,
+        Feature.SURVIVORS: may_vanish > 0,
+        Feature.CLASS_PRODUCTS: has_class_products(kind),
+        Feature.PERSONS: kind.persons is not None,
+        Feature.STUDY: study is not None,
+        Feature.CLASS_WEIGHTS: has_class_weights(kind),
+        Feature.TRAINING: training is not None,
+        Feature.SHORT_OPENING: key.public_key.subgroup is not None,
+    }
     limits, bits = QueryLimits(max_rows, max_parties, request.d), request.fraction_bits_for(kind)
     draw = SystemRandom() if random is None else random
     nonce, opening = draw.bytes(NONCE_BYTES), OpeningSecret(draw.bytes(KEY_BYTES))
@@ -282,7 +286,7 @@ def plan_query(
         created_at_unix_s=created,
         not_after_unix_s=expires,
         binding=Binding.seal(opening, asked, nonce),
-        features=features_of(request.schema, *features),
+        features=features_of(request.schema, *(feature for feature, is_used in used.items() if is_used)),
         **_phases(request),
         held_back=request.held_back,
         feature_map=request.feature_map,

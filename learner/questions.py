@@ -67,7 +67,7 @@ def ask_about(
 
 
 class Questions:
-    """A `learner.federation.AnswerSource` for commands that ask one batch."""
+    """A `learner.answer_source.AnswerSource` for commands that ask one batch."""
 
     def __init__(self, session: Session, timeout_s: float | None = None, *, only_asks: bool = False) -> None:
         """only_asks: whether no plan of this source is sent later, so that each party itself says that it would refuse.
@@ -98,7 +98,7 @@ class Questions:
         return ()
 
     def plan(self, request: Request) -> Plan:
-        """See learner.federation.AnswerSource."""
+        """See learner.answer_source.AnswerSource."""
         plan = self._session.plan(request, question=self._only_asks)
         self._requests[plan.query_id] = request
         return plan

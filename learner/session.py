@@ -47,24 +47,19 @@ from learner.state import AskedQuery, LearnerState
 from radobase.printing import amount
 from wire.envelopes import Envelope, MessageType, SigningKey, load_public_key
 from wire.errors import Code, TimedOutError, WireError
-from wire.identity import Certificate
-from wire.query import (
-    CLOCK_SKEW_S,
+from wire.features import (
     Feature,
     Features,
-    OpenedQuery,
-    Query,
-    Retry,
     Stated,
     check_cohort_able,
     check_schema_held,
     features_lacking,
     open_features,
-    open_query,
     schema_lacking,
-    setting_of,
     too_old,
 )
+from wire.identity import Certificate
+from wire.query import CLOCK_SKEW_S, OpenedQuery, Query, Retry, open_query, setting_of
 from wire.roster import Member, Role, Roster, open_roster
 from wire.status import Phase, QueryStatus, Total
 from wire.study import Study

@@ -36,7 +36,9 @@ from wire.request_fields import AskedTerms, QueryTerms, TrainOptions, is_purpose
 from wire.training import LONGEST_OPTIONS, MOST_QUERIES, Training
 
 if TYPE_CHECKING:
-    from learner.federation import Answer, BudgetedOracle, Federation
+    from learner.answer_source import Answer
+    from learner.budgeted_oracle import BudgetedOracle
+    from learner.federation import Federation
 
 CERTAIN = 3.0
 """A class whose rows are fewer than so many standard deviations of the noise may have none."""

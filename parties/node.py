@@ -49,8 +49,8 @@ from radobase.warm_workers import WarmWorkers
 from radobase.watch_server import WatchServer
 from wire.envelopes import SigningKey, load_public_key
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
+from wire.features import OWN_FEATURES, Features, schemas_stated
 from wire.identity import OwnCertificate
-from wire.query import OWN_FEATURES, Features, schemas_stated
 from wire.roster import Role
 from wire.transport import LONG_POLL_S, coordinator_of
 

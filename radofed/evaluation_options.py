@@ -11,7 +11,8 @@ from wire.request_fields import DELTA_OR_ZERO, SPLIT_ADAPTIVE, AskOptions
 
 if TYPE_CHECKING:
     from dpcore.records.held_back import HeldBack
-    from learner.federation import BudgetedOracle, Federation
+    from learner.budgeted_oracle import BudgetedOracle
+    from learner.federation import Federation
     from learner.model import Model
     from learner.progress import WouldAccept
 

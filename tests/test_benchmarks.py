@@ -88,6 +88,7 @@ def ran(monkeypatch, tmp_path):
     calls = []
     monkeypatch.setattr(assembly, "RESULTS", tmp_path)
     monkeypatch.setattr(assembly, "run_one", lambda name, *, everything: calls.append((name, everything)) or [])
+    monkeypatch.setattr(assembly, "run_at_once", lambda names: calls.extend((name, "at once") for name in names) or [])
 
     def run(*arguments):
         calls.clear()
@@ -128,8 +129,25 @@ def test_every_benchmark_is_in_a_make_target():
 
 def test_what_is_run(ran):
     assert ran() == [(name, False) for name in assembly.QUICK]
-    assert ran("--science") == [(name, True) for name in assembly.SCIENCE]
+    timed = [name for name in assembly.SCIENCE if name in assembly.QUICK]
+    untimed = [name for name in assembly.SCIENCE if name not in assembly.QUICK]
+    assert ran("--science") == [*((name, "at once") for name in untimed), *((name, True) for name in timed)]
     assert ran("leaks", "--all") == [("leaks", True)]
+
+
+def test_benchmarks_at_once_give_their_targets_and_name_what_failed(monkeypatch, tmp_path, capsys):
+    made = "import pathlib, sys; name = sys.argv[-1]; print('table of', name); {}"
+    target = {"what": "rounds", "unit": "s", "figure": 1.5, "measured": 1.0, "at_least": False, "met": True}
+    write = f"(pathlib.Path({str(tmp_path)!r}) / (name + '.json')).write_text({json.dumps({'targets': [target]})!r})"
+    monkeypatch.setattr(assembly, "RESULTS", tmp_path)
+    monkeypatch.setattr(assembly, "_command_of", lambda name: [sys.executable, "-c", made.format(write), name])
+    assert [found.what for found in assembly.run_at_once(["one", "two"])] == ["rounds", "rounds"]
+    assert "table of two" in capsys.readouterr().out
+    fail = "sys.exit('no table' if name == 'one' else 0)"
+    monkeypatch.setattr(assembly, "_command_of", lambda name: [sys.executable, "-c", made.format(fail), name])
+    with pytest.raises(SystemExit, match="errors above: one"):
+        assembly.run_at_once(["one", "two"])
+    assert "no table" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("arguments", [("nothing",), ("leaks", "--science")])

@@ -19,15 +19,8 @@ from parties.policy import Policy, check_cohort, check_masks, check_query
 from radobase.printing import amount
 from wire.envelopes import Envelope, MessageType, SigningKey
 from wire.errors import Code, WireError
-from wire.query import (
-    MAX_QUERY_BYTES,
-    MAX_RETRY_BYTES,
-    OpenedQuery,
-    Query,
-    Retry,
-    check_known,
-    open_retry,
-)
+from wire.features import check_known
+from wire.query import MAX_QUERY_BYTES, MAX_RETRY_BYTES, OpenedQuery, Query, Retry, open_retry
 from wire.roster import Role, Roster, open_from
 from wire.statements import Acceptance, Cohort, Refusal, check_roster_version
 from wire.status import PartyState, Work

@@ -26,7 +26,8 @@ from radofed.conformance.total import BadTotal, MadeTotal, Shown, bad_totals
 from radofed.conformance.vanishing_total import VanishingTotal, bad_vanishing_totals
 from wire.envelopes import Envelope, SigningKey
 from wire.errors import Code, WireError
-from wire.query import OWN_FEATURES, Features, OpenedQuery, Query, check_known, open_query, open_retry
+from wire.features import OWN_FEATURES, Features, check_known
+from wire.query import OpenedQuery, Query, open_query, open_retry
 from wire.roster import Roster
 from wire.status import Phase
 

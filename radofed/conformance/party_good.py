@@ -22,7 +22,7 @@ from radofed.conformance.rados import wrong_rados
 from radofed.conformance.stage import Stage
 from wire.envelopes import Envelope
 from wire.errors import Code, WireError
-from wire.query import Feature, open_features
+from wire.features import Feature, open_features
 from wire.statements import Acceptance, Challenge, Witness, name_of, open_witness
 from wire.status import PartyState, Phase
 

@@ -21,7 +21,7 @@ from radofed.conformance.play import Play, RefusedError, Upload, terms_at
 from radofed.conformance.rados import wrong_repeated_table
 from wire.envelopes import KEY_BYTES
 from wire.errors import Code
-from wire.query import Feature
+from wire.features import Feature
 from wire.status import PartyState, Phase
 from wire.training import Training
 

@@ -32,7 +32,7 @@ from radofed.conformance.party_good import SMALL, Trial
 from radofed.conformance.play import Answer, Play, requests
 from wire.envelopes import Envelope
 from wire.errors import WireError
-from wire.query import Feature
+from wire.features import Feature
 from wire.statements import Acceptance, Cohort, KeyShares, Ready, Unmasking, open_statement
 from wire.status import PartyState, Phase
 

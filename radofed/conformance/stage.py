@@ -23,7 +23,7 @@ from rado.v1 import (
 from radofed.conformance.kit import Kit
 from wire.envelopes import Envelope, sha256
 from wire.errors import Code, WireError
-from wire.query import OWN_FEATURES
+from wire.features import OWN_FEATURES
 from wire.statements import Challenge, Witness, name_of
 from wire.status import Phase
 from wire.transport import LONG_POLL_S

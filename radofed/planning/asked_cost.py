@@ -9,9 +9,10 @@ from dpcore.errors import ConfigurationError, PlanError
 from dpcore.numbers.rationals import lower_digits, rounded_up, upper
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.statistics.accuracy import Estimates
+from learner.budgeted_oracle import BudgetedOracle
 from learner.estimators import make_estimator
 from learner.expected_coefficients import few_coefficients
-from learner.federation import BudgetedOracle, Federation
+from learner.federation import Federation
 from learner.vanishing import Vanishing
 from radobase.presentation.words import effort_words
 from radofed.planning.asked_queries import AskRequest, PlannedAnswer, PlannedParties, what_can_be_asked

@@ -127,7 +127,7 @@ class AskRequest(UnitFields):
 
 
 class PlannedParties:
-    """Parties without rows: a `learner.federation.AnswerSource` that plans each query and makes its answer up.
+    """Parties without rows: a `learner.answer_source.AnswerSource` that plans each query and makes its answer up.
 
     plans: those of the queries so far, in order. parts: what each takes of the budget.
     """
@@ -162,7 +162,7 @@ class PlannedParties:
         return ()
 
     def plan(self, request: Request) -> Plan:
-        """The plan of a request, with the features of this version's nodes; see `learner.federation.AnswerSource`."""
+        """The plan of a request, with the features of this version's nodes; see `AnswerSource`."""
         planned = self._federation.plan(request)
         assert isinstance(request, NoisyTerms), "a budget has three kinds of queries"
         self._part_of[planned.query_id] = request.part

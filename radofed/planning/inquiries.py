@@ -17,7 +17,7 @@ from wire.request_fields import KEY_BITS
 
 @dataclass(frozen=True)
 class _PlansOnly:
-    """A `learner.federation.AnswerSource` that is never asked."""
+    """A `learner.answer_source.AnswerSource` that is never asked."""
 
     made_up: MadeUpFederation
     earlier: tuple[()] = ()

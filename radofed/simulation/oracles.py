@@ -29,8 +29,9 @@ from dpcore.records.held_back import HeldBack
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from dpcore.records.shared_schema import SharedSchema
+from learner.budgeted_oracle import BudgetedOracle
 from learner.composition import Unanswered
-from learner.federation import BudgetedOracle, Federation, check_terms
+from learner.federation import Federation, check_terms
 from learner.planning import Plan
 from learner.requests import Request, StatisticRequest
 from parties.data.dataset import load
@@ -70,7 +71,7 @@ class Budget:
 
 @dataclass(frozen=True, eq=False)
 class SimulatedAnswer:
-    """An opened total of simulated parties: a `learner.federation.Answer`, read-only."""
+    """An opened total of simulated parties: a `learner.answer_source.Answer`, read-only."""
 
     query: Query
     integers: NDArray[np.int64]
@@ -81,7 +82,7 @@ class SimulatedAnswer:
 
 
 class SimulatedSource:
-    """The parties of one fold, for one estimator: a `learner.federation.AnswerSource`.
+    """The parties of one fold, for one estimator: a `learner.answer_source.AnswerSource`.
 
     parts: the rows of each party, as indices into the table. ending: of the labels of its questions, which must differ
     between two sources of one estimator. seconds: the time of all answers so far.
@@ -113,7 +114,7 @@ class SimulatedSource:
         return sum(self._federation.persons_of(part) for part in self._parts)
 
     def plan(self, request: Request) -> Plan:
-        """Plan this estimator's next query; see learner.federation.AnswerSource."""
+        """Plan this estimator's next query; see learner.answer_source.AnswerSource."""
         self._questions += 1
         # Nothing but a fixed ending follows the number, so that no two names give the same label.
         question = f"{self._estimator}/{self._questions}{self._ending}"

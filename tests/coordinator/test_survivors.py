@@ -25,7 +25,7 @@ from tests.federation.coordinator import refused
 from tests.federation.coordinator_core import on_bench, refusal
 from wire.envelopes import MessageType
 from wire.errors import Code
-from wire.query import Feature
+from wire.features import Feature
 from wire.statements import MAX_SEALED_BYTES, KeyShares, Ready, Unmasking, sign
 from wire.status import PartyState, Phase
 

@@ -7,7 +7,7 @@ from tests.federation.coordinator import FEDERATION, refused
 from tests.federation.coordinator_core import on_bench
 from wire.envelopes import Envelope
 from wire.errors import Code
-from wire.query import OWN_FEATURES, Features
+from wire.features import OWN_FEATURES, Features
 from wire.statements import MOST_IN_COHORTS, WITNESS_BYTES, Challenge, Witness
 from wire.transport import MAX_RESPONSE_BYTES
 

@@ -13,7 +13,8 @@ from radofed.node_config import PolicyChoices
 from tests.federation.material import SMALL
 from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import HANG_S, wait_until
-from wire.query import Feature, PaillierKey
+from wire.features import Feature
+from wire.query import PaillierKey
 
 pytestmark = pytest.mark.more
 

@@ -25,7 +25,8 @@ from tests.federation.material import STAYS as SCHEMA
 from tests.federation.material import roster_of
 from wire.binding import OpeningSecret
 from wire.envelopes import Envelope, MessageType, SigningKey, sha256
-from wire.query import OWN_FEATURES, Features, OpenedQuery, Query, open_query, setting_of
+from wire.features import OWN_FEATURES, Features
+from wire.query import OpenedQuery, Query, open_query, setting_of
 from wire.roster import Roster
 from wire.statements import Acceptance, Cohort, Receipt, chunk_ranges, sign, upload_digest
 from wire.status import Total
@@ -71,7 +72,7 @@ class World:
         return self.roster.sign(self.federation_key)
 
     def features(self, party: str, features=OWN_FEATURES, schemas=((), ())) -> Envelope:
-        """schemas: as of wire.query.schemas_stated."""
+        """schemas: as of wire.features.schemas_stated."""
         stated = Features(FEDERATION, party, tuple(features), "0.3.0", 1_700_000_000, *schemas)
         return stated.sign(self.party_keys[party])
 

@@ -20,7 +20,8 @@ from tests.federation.learner import World, encrypt, random_values, to_chunks
 from tests.federation.material import server_credentials
 from wire.envelopes import Envelope, SigningKey
 from wire.errors import CODE_METADATA_KEY, Code, WireError
-from wire.query import OWN_FEATURES, open_query
+from wire.features import OWN_FEATURES
+from wire.query import open_query
 from wire.roster import Roster
 from wire.statements import Chunk
 from wire.status import PartyProgress, Phase, QueryStatus

@@ -36,7 +36,8 @@ from wire.binding import Binding, montgomery_key
 from wire.codec import parse, rational_from_proto, rational_to_proto
 from wire.envelopes import Envelope, MessageType
 from wire.errors import Code, WireError
-from wire.query import Cancel, Features, PaillierKey, Query, Retry, open_features, open_query, open_retry, setting_of
+from wire.features import Features, open_features
+from wire.query import Cancel, PaillierKey, Query, Retry, open_query, open_retry, setting_of
 from wire.query_kinds import feature_map_from_proto, feature_map_to_proto, kind_bytes, read_kind, write_kind
 from wire.roster import Roster, open_from, open_roster
 from wire.statements import (
@@ -179,7 +180,7 @@ PAYLOADS: dict[MessageType, tuple[type[Message], Callable[[bytes], None], tuple[
     MessageType.UNMASKING: (cohort_pb2.Unmasking, statement(Unmasking), ("wire.statements.Unmasking.from_bytes",)),
     MessageType.RECEIPT: (cohort_pb2.Receipt, statement(Receipt), ("wire.statements.Receipt.from_bytes",)),
     MessageType.FEATURES: (roster_pb2.Features, opened_by(MessageType.FEATURES, Features, open_features),
-                    ("wire.query.Features.from_bytes",)),
+                    ("wire.features.Features.from_bytes",)),
     MessageType.CHALLENGE: (cohort_pb2.Challenge, opened_by(MessageType.CHALLENGE, Challenge, open_challenge),
                      ("wire.statements.Challenge.from_bytes",)),
     MessageType.WITNESS: (cohort_pb2.Witness, opened_by(MessageType.WITNESS, Witness, open_witness),

@@ -26,7 +26,8 @@ from tests.wire.test_query_kinds import KINDS, SCHEMA
 from wire.binding import Binding, OpeningSecret
 from wire.envelopes import MessageType, SigningKey, sha256
 from wire.errors import Code, WireError
-from wire.query import OWN_FEATURES, Feature, Features, OpenedQuery, PaillierKey, Query, open_query
+from wire.features import OWN_FEATURES, Feature, Features
+from wire.query import OpenedQuery, PaillierKey, Query, open_query
 from wire.roster import Role
 from wire.statements import (
     Acceptance,

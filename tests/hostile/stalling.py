@@ -21,8 +21,8 @@ from tests.federation.material import server_credentials
 from tests.federation.processes import ProcessFederation
 from tests.waiting import HANG_S
 from wire.envelopes import Envelope
+from wire.features import OWN_FEATURES
 from wire.identity import TlsFiles
-from wire.query import OWN_FEATURES
 from wire.status import QueryStatus, Work
 from wire.transport import SERVER_OPTIONS
 

@@ -13,7 +13,8 @@ from dpcore.evaluation.histograms import column_histograms, histograms_of
 from dpcore.evaluation.options import EvaluationOptions
 from dpcore.records.held_back import HeldBack, Part
 from dpcore.statistics.adaptive import Adaptive, Way
-from learner.federation import Federation, estimates_of
+from learner.estimates import estimates_of
+from learner.federation import Federation
 from learner.model import Model
 from radofed.cli.entry_point import run
 from tests.federation.learner import SCHEMA, Memory, World, patients

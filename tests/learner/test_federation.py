@@ -13,8 +13,10 @@ from dpcore.numbers.rationals import rounded_up
 from dpcore.predicates.frontend import x, y, z
 from dpcore.queries.statement import CountedRelease, PrivacyStatement, composed_cost
 from dpcore.records.feature_map import Column, FeatureMap, Term
+from learner.answer_source import RoundEndedError, RoundLostError
+from learner.budgeted_oracle import BudgetedOracle
 from learner.composition import ALL_ATTEMPTS, FIXED_NOISE, WHOLE_BUDGET
-from learner.federation import BudgetedOracle, Federation, RoundEndedError, RoundLostError
+from learner.federation import Federation
 from tests.federation.learner import SCHEMA, Memory, World, patients
 from wire.errors import Code, WireError
 from wire.query import setting_of

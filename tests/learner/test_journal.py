@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from dpcore.accounting.gaussian import gaussian_epsilon, gaussian_mu
+from learner.answer_source import RoundEndedError, RoundLostError
 from learner.composition import Unanswered
-from learner.federation import Federation, RoundEndedError, RoundLostError
+from learner.federation import Federation
 from learner.journal import FORMAT, JournalError, SessionSource
 from learner.progress import Lines
 from learner.release import Release

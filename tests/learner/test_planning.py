@@ -24,7 +24,8 @@ from radofed.planning.design_cost import PlanRequest
 from radofed.planning.designs import plan_cost
 from tests.federation.learner import REQUEST, SCHEMA, World
 from wire.envelopes import MessageType
-from wire.query import Feature, PaillierKey, Query, open_query, setting_of
+from wire.features import Feature
+from wire.query import PaillierKey, Query, open_query, setting_of
 
 PLAIN = RadosRequest(schema=SCHEMA, rados=40, design="plain")
 

@@ -17,7 +17,8 @@ from tests.federation.material import STAYS as SCHEMA
 from tests.federation.setting import ROWS
 from wire.envelopes import MessageType, SigningKey
 from wire.errors import Code, WireError
-from wire.query import OWN_FEATURES, Feature, open_query, open_retry, schemas_stated
+from wire.features import OWN_FEATURES, Feature, schemas_stated
+from wire.query import open_query, open_retry
 from wire.status import PartyProgress, PartyState, Phase
 
 LOST = [Phase.LOST]

@@ -22,7 +22,8 @@ from tests.federation.material import secret_key, short_opening_key
 from tests.learner.test_opening import ROWS
 from tests.learner.test_retries_and_features import states
 from wire.envelopes import SigningKey
-from wire.query import OWN_FEATURES, Feature, PaillierKey
+from wire.features import OWN_FEATURES, Feature
+from wire.query import PaillierKey
 
 NOW = 1_800_000_000
 

@@ -20,7 +20,8 @@ from radofed.cli.entry_point import run
 from tests.federation.material import STAYS as SCHEMA
 from tests.wire.every_query import STUDY
 from wire.errors import Code, WireError
-from wire.query import Feature, Query
+from wire.features import Feature
+from wire.query import Query
 from wire.status import Phase
 
 TEXT = """protocol_number = "EK 2026/17"

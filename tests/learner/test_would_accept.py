@@ -13,7 +13,8 @@ from tests.federation.learner import REQUEST, SCHEMA
 from tests.federation.setting import Setting
 from wire.envelopes import Envelope
 from wire.errors import CATALOGUE, Code, TimedOutError, WireError
-from wire.query import OWN_FEATURES, Feature, open_query
+from wire.features import OWN_FEATURES, Feature
+from wire.query import open_query
 from wire.statements import Acceptance, open_statement
 from wire.status import PartyProgress, PartyState, Phase
 

@@ -19,7 +19,8 @@ from tests.federation.party import Ada, limits, ready, spent
 from tests.parties.report.report_world import ada_at, statistic
 from tests.wire.every_query import STUDY
 from wire.errors import Code, WireError
-from wire.query import Feature, PaillierKey
+from wire.features import Feature
+from wire.query import PaillierKey
 from wire.status import Phase
 
 pytestmark = pytest.mark.usefixtures("small_comb")

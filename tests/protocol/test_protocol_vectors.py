@@ -28,7 +28,8 @@ from rado.v1 import query_pb2
 from wire.binding import Binding, OpeningSecret, montgomery_key
 from wire.envelopes import Envelope, SigningKey, sha256
 from wire.errors import Code, WireError
-from wire.query import OWN_FEATURES, open_features, open_query, open_retry
+from wire.features import OWN_FEATURES, open_features
+from wire.query import open_query, open_retry
 from wire.query_kinds import feature_map_from_proto, read_predicates
 from wire.roster import open_roster
 from wire.statements import (

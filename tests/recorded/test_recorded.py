@@ -41,7 +41,8 @@ from tests.federation.faults import fill
 from wire.binding import OpeningSecret
 from wire.envelopes import Envelope, MessageType, load_public_key
 from wire.errors import Code, WireError
-from wire.query import check_known, open_query
+from wire.features import check_known
+from wire.query import open_query
 from wire.roster import Role, open_roster
 from wire.statements import CHUNK_BYTES, Acceptance, Receipt, open_statement
 from wire.status import Phase

@@ -36,7 +36,8 @@ from tests.federation.party import Parts as PartyParts
 from tests.simulation.machine import KilledError, Machine
 from wire.envelopes import Envelope, fingerprint, save_public_key
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
-from wire.query import OWN_FEATURES, Cancel, Features
+from wire.features import OWN_FEATURES, Features
+from wire.query import Cancel
 from wire.roster import Member, Role
 from wire.statements import Acceptance, Pending, sign
 

@@ -34,7 +34,8 @@ from dpcore.records.weight import Weight
 from tests.federation.material import short_opening_key
 from tests.federation.party import World
 from wire.binding import Binding, OpeningSecret
-from wire.query import Feature, Query, features_of
+from wire.features import Feature, features_of
+from wire.query import Query
 from wire.study import Study
 from wire.training import Training
 

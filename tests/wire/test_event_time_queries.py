@@ -11,7 +11,8 @@ from rado.v1 import query_pb2
 from tests.federation.party import World
 from tests.wire.every_query import OF_TIMES, SCHEMA, D, every_query
 from wire.errors import Code, WireError
-from wire.query import Feature, Query, check_known, features_of
+from wire.features import Feature, check_known, features_of
+from wire.query import Query
 from wire.query_kinds import read_kind, write_kind
 
 NAMES = [f"{kind} of a time" for kind in ("moments", "statistic", "gradient")]
@@ -39,7 +40,7 @@ def test_a_query_about_times_names_the_feature(queries):
 
 def test_a_node_that_does_not_know_times_refuses_with_one_sentence(queries, monkeypatch):
     assert features_of(OF_TIMES) == (Feature.BASE.value, Feature.EVENT_TIMES.value)
-    monkeypatch.setattr("wire.query.OWN_FEATURES", (Feature.BASE.value, Feature.QUESTION.value))
+    monkeypatch.setattr("wire.features.OWN_FEATURES", (Feature.BASE.value, Feature.QUESTION.value))
     with pytest.raises(WireError, match=r"Missing here: event-times\.") as refused:
         check_known(queries["gradient of a time"].features)
     assert refused.value.code is Code.FEATURE_MISSING

@@ -15,7 +15,8 @@ from rado.v1 import query_pb2
 from tests.federation.party import World
 from tests.wire.every_query import CLIP, OF_CLASSES, OF_COUNTS, OF_NUMBERS, SCHEMA, D, every_query
 from wire.errors import Code, WireError
-from wire.query import BASE_VERSION, Feature, Query, check_known, features_of
+from wire.features import BASE_VERSION, Feature, check_known, features_of
+from wire.query import Query
 from wire.query_kinds import read_kind, write_kind
 
 NAMES = [f"{kind} of {label}" for label in ("a number", "a count") for kind in ("moments", "gradient")]
@@ -79,7 +80,7 @@ def test_a_loss_of_another_label_is_refused(loss, schema):
 def test_a_node_that_does_not_know_numbers_refuses_with_one_sentence(queries, monkeypatch):
     assert features_of(OF_NUMBERS) == (Feature.BASE.value, Feature.NUMBERS.value)
     assert features_of(SCHEMA, Feature.QUESTION) == (Feature.BASE.value, Feature.QUESTION.value)
-    monkeypatch.setattr("wire.query.OWN_FEATURES", (Feature.BASE.value, Feature.QUESTION.value))
+    monkeypatch.setattr("wire.features.OWN_FEATURES", (Feature.BASE.value, Feature.QUESTION.value))
     with pytest.raises(WireError, match=r"Missing here: numbers\.") as refused:
         check_known(queries["moments of a count"].features)
     assert refused.value.code is Code.FEATURE_MISSING

@@ -14,7 +14,8 @@ from learner.requests import ChosenRequest, GradientRequest, MomentsRequest, Rad
 from rado.v1 import query_pb2
 from tests.federation.learner import SCHEMA, World
 from wire.errors import Code, WireError
-from wire.query import Feature, Query
+from wire.features import Feature
+from wire.query import Query
 from wire.query_summary import QuerySummary, signed_parts
 
 ONE = Fraction(1)

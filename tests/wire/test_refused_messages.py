@@ -20,23 +20,18 @@ from wire.binding import Binding, OpeningSecret, montgomery_key
 from wire.codec import rational_to_proto
 from wire.envelopes import Envelope, MessageType, SigningKey, key_id
 from wire.errors import Code, WireError
+from wire.features import MAX_FEATURES, Feature, Features, check_features, check_known, open_features
 from wire.query import (
     CLOCK_SKEW_S,
     MAX_ATTEMPTS,
-    MAX_FEATURES,
     MAX_PHASE_S,
     MAX_QUERY_BYTES,
     Cancel,
-    Feature,
-    Features,
     PaillierKey,
     Query,
     Retry,
     _parsed,
-    check_features,
-    check_known,
     check_time,
-    open_features,
     open_query,
     open_retry,
 )

@@ -9,7 +9,8 @@ from tests.federation.learner import World
 from tests.federation.material import short_opening_key
 from wire.envelopes import MessageType, SigningKey
 from wire.errors import Code, WireError
-from wire.query import Feature, PaillierKey, open_query
+from wire.features import Feature
+from wire.query import PaillierKey, open_query
 
 SIGNER = SigningKey.generate("clinics")
 SUBGROUP = short_opening_key().short_opening

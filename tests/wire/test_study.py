@@ -9,7 +9,7 @@ from rado.v1 import query_pb2
 from tests.federation.party import World
 from tests.wire.every_query import STUDY
 from wire.errors import Code, WireError
-from wire.query import Feature
+from wire.features import Feature
 from wire.query_summary import QuerySummary, signed_lines, signed_parts, with_purpose
 from wire.study import MAX_PROTOCOL_NUMBER, TEXTS, Study, study_lines
 

@@ -8,7 +8,8 @@ import pytest
 from tests.federation.party import World
 from tests.wire.every_query import every_query, training_of
 from wire.errors import Code, WireError
-from wire.query import Feature, Query
+from wire.features import Feature
+from wire.query import Query
 from wire.training import LONGEST_OPTIONS, MOST_QUERIES, Training
 
 WRONG = {

@@ -155,7 +155,7 @@ def _asked(output: Output, options: HistogramOptions) -> "tuple[Histograms, tupl
 
 def _histograms(release: "Release", confidence: float) -> "Histograms":
     from dpcore.evaluation.histograms import histograms_of
-    from learner.federation import estimates_of
+    from learner.estimates import estimates_of
 
     estimates, kind = estimates_of(release, confidence=confidence), release.query.kind
     return histograms_of(release.schema, kind.batch, estimates, part=release.query.held_back)

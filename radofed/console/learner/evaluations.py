@@ -15,8 +15,9 @@ from typing import Any, ClassVar, Self
 from dpcore.declared import values_of
 from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.statistics.adaptive import Adaptive, Way
+from learner.budgeted_oracle import BudgetedOracle
 from learner.config import LearnerConfig
-from learner.federation import BudgetedOracle, Federation
+from learner.federation import Federation
 from learner.journal import SessionSource
 from learner.model import Model
 from learner.planning import statements

@@ -10,8 +10,8 @@ from typing import Any
 from dpcore.errors import ConfigurationError, RadofedError
 from learner.clipped_weights import what_clipping_does
 from learner.config import LearnerConfig
+from learner.estimates import estimates_of
 from learner.estimators import FROM_RELEASES, class_of, make_estimator
-from learner.federation import estimates_of
 from learner.hazard_models import ranked_ratios
 from learner.history import RELEASE_NAME_DIGITS
 from learner.inquiries import inquiry_file, read_again

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
+from learner.answer_source import RoundEndedError, RoundLostError
 from learner.composition import Unanswered
 from learner.config import LearnerConfig
-from learner.federation import RoundEndedError, RoundLostError
 from learner.history import AskedBeforeError
 from learner.journal import SessionSource, query_ids_of
 from learner.planning import Plan
@@ -78,7 +78,7 @@ class Run:
 
 
 class Stoppable:
-    """A `learner.federation.AnswerSource` that counts answers, and asks nothing more once the run stops."""
+    """A `learner.answer_source.AnswerSource` that counts answers, and asks nothing more once the run stops."""
 
     def __init__(self, source: SessionSource, run: Run) -> None:
         self._source, self._run = source, run

@@ -21,7 +21,7 @@ from tests.federation.party import SCHEMA, Ada, ready
 from tests.parties.answering.test_contribution import decode, small_obfuscator
 from wire.envelopes import fingerprint
 from wire.errors import Code, WireError
-from wire.query import OWN_FEATURES, Feature
+from wire.features import OWN_FEATURES, Feature
 from wire.statements import Cohort
 
 pytestmark = pytest.mark.usefixtures("small_comb")

@@ -30,7 +30,7 @@ from tests.federation.party import FEDERATION, SCHEMA, Ada, World
 from tests.parties.answering.test_contribution import decode, small_obfuscator
 from wire.envelopes import SigningKey, fingerprint
 from wire.errors import Code, WireError
-from wire.query import Feature
+from wire.features import Feature
 from wire.statements import Acceptance, Cohort
 
 pytestmark = pytest.mark.usefixtures("small_comb")

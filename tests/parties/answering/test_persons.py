@@ -21,7 +21,7 @@ from parties.ledger.charges import PERSON, RECORD, charge_for
 from parties.policy import PolicyLimits, ScopeLimit
 from tests.federation.party import ROW_KEY, SCHEMA, Ada, in_epochs
 from wire.errors import Code
-from wire.query import Feature
+from wire.features import Feature
 from wire.statements import Acceptance
 
 MOMENTS = MomentsQuery(Clip(Fraction(2), SCHEMA.bias), 7, 1 << 34)

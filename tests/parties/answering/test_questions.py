@@ -9,7 +9,8 @@ from parties.answering.decisions import verify_cohort
 from tests.federation.party import Ada, limits, ready, reserved, spent
 from tests.parties.answering.test_refusals import REFUSALS
 from wire.errors import Code, WireError
-from wire.query import Feature, Query
+from wire.features import Feature
+from wire.query import Query
 from wire.statements import Acceptance, open_statement
 from wire.status import PartyState, Phase
 

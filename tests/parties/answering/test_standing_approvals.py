@@ -28,7 +28,8 @@ from tests.parties.answering.test_kills import Steps
 from tests.parties.report.report_world import SCHEMA, ada_at, old, records, statistic, wards
 from tests.parties.report.report_world import policy as statistics_policy
 from wire.errors import Code
-from wire.query import Feature, Query
+from wire.features import Feature
+from wire.query import Query
 from wire.status import PartyState, Phase
 from wire.study import Study
 from wire.training import Training

@@ -19,7 +19,7 @@ from tests.federation.party import FEDERATION, OPENING, Ada, World
 from wire.binding import Binding
 from wire.envelopes import SigningKey, fingerprint
 from wire.errors import Code, WireError
-from wire.query import Feature
+from wire.features import Feature
 from wire.statements import Acceptance, Cohort, KeyShares, Ready, Unmasking, open_statement, sign
 from wire.status import PartyState, Phase
 

@@ -22,7 +22,8 @@ from tests.parties.approval.test_orders import asking, beside
 from tests.parties.report.report_world import statistic
 from tests.wire.every_query import every_query
 from wire.errors import Code, WireError
-from wire.query import Feature, OpenedQuery
+from wire.features import Feature
+from wire.query import OpenedQuery
 
 pytestmark = pytest.mark.usefixtures("small_comb")
 __all__ = ["asking", "beside", "shared"]

@@ -17,7 +17,7 @@ from parties.data.schema_draft import AskedLabel, infer_shared, parsed_weight
 from tests.dpcore.records.test_weights import TOML
 from tests.federation.party import SCHEMA, Ada, make_records
 from wire.errors import Code, WireError
-from wire.query import Feature, features_of
+from wire.features import Feature, features_of
 from wire.statements import Acceptance
 
 WEIGHED = Schema.from_toml(TOML)

@@ -20,7 +20,7 @@ from tests.federation.party import World
 from tests.parties.history import test_history
 from tests.parties.report.report_world import ada_at, answer, report_of, statistic
 from tests.wire.every_query import STUDY
-from wire.query import Feature
+from wire.features import Feature
 
 pytestmark = pytest.mark.usefixtures("small_comb")
 OTHER = replace(STUDY, protocol_number="EK 2026/18", purpose="Something else")

@@ -32,7 +32,7 @@ from tests.parties.ledger.test_acknowledgement import claim
 from tests.parties.ledger.test_chain import APPROVAL_TABLES
 from tests.parties.ledger.test_scopes import limit, loss
 from tests.wire.every_query import STUDY
-from wire.query import Feature
+from wire.features import Feature
 
 WIDE = LedgerLimits(PrivacyLimit(Fraction(10), Fraction(1, 1000)), studies={"EK 1": limit(2)}, per_study=limit(3))
 

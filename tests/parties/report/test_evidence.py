@@ -16,7 +16,7 @@ from tests.federation.party import FEDERATION
 from tests.parties.report.report_world import HTML, ada_at, answer, statistic, wards, without_noise
 from tests.wire.every_query import STUDY
 from wire.envelopes import Envelope, MessageType, key_id
-from wire.query import Feature
+from wire.features import Feature
 from wire.status import PartyState
 
 pytestmark = pytest.mark.usefixtures("small_comb")

@@ -26,7 +26,7 @@ from tests.federation.processes import rado
 from tests.parties.report.report_world import BACKWARDS, CONTROL, HTML, ada_at, statistic, wards, without_noise
 from tests.radofed.console.looking import check_page, open_page, press, tabs, visiting
 from tests.radofed.console.serving import Caller, serving
-from wire.query import Feature
+from wire.features import Feature
 from wire.study import Study
 
 PAGES = ("status", "pending", "approvals", "history", "studies", "budget", "members", "checks", "logs")

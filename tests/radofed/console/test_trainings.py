@@ -10,8 +10,8 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from dpcore.records.schema import Schema
+from learner.answer_source import RoundEndedError, RoundLostError
 from learner.config import LearnerConfig
-from learner.federation import RoundEndedError, RoundLostError
 from learner.training import AskedTraining
 from radofed.console.learner.queries import Following
 from radofed.console.learner.trainings import PreparedTraining, Trainings
