@@ -144,7 +144,7 @@ def may_be_constant(released: Released) -> NDArray[np.bool_]:
     variances = np.diag(sums) / m - np.square(sums[-1] / m)
     surely = variances > np.maximum(_SURELY * np.diag(released.moments.product_noise) / m, _LEAST_SHARE)
     is_number = np.array([name in names for name in released.schema.coordinates], dtype=np.bool_)
-    return is_number & ~surely
+    return np.asarray(is_number & ~surely)
 
 
 def _sampling(
