@@ -89,7 +89,9 @@ class NamedEstimates(Estimates):
             f"With probability {self.confidence:g} all estimates are within {upper(self.tolerance, 4)} of the shares "
             f"among rows like the {self.rows} of the parties: {self.premise}."
         )
-        return [held, *([] if self.privacy is None else self.privacy.short_sentences())]
+        nothing = "Nothing is measured: every share is between 0 and 1. Ask with a larger epsilon."
+        said = [held, nothing] if self.tolerance >= 1.0 else [held]
+        return [*said, *([] if self.privacy is None else self.privacy.short_sentences())]
 
     def __str__(self) -> str:
         each = [f"{name}: {value:.4f}" for name, value in zip(self.names, self.values.tolist(), strict=True)]

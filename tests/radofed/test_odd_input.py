@@ -70,6 +70,12 @@ def test_a_question_says_what_is_odd():
     assert not asked.answers
 
 
+def test_an_answer_that_tells_nothing_says_so():
+    asked = federation()
+    assert "Nothing is measured" in str(asked.statistic(["y == 1"], epsilon="1e-3"))
+    assert "Nothing is measured" not in str(asked.statistic(["y == 1"], epsilon=1))
+
+
 def test_terms_have_their_types():
     for terms, sentence in (
         ({**OF_PERSONS, "persons_may_repeat": 1.5}, "persons_may_repeat is 1.5: give an integer"),
