@@ -331,11 +331,21 @@ class WouldAccept:
     """Of the query."""
     cost: ReleaseCost | None
     """If all who would accept take part; None if none would, or there is no bound."""
+    people_have_s: int
+    """How long people have to answer, once the query is sent."""
 
     @property
     def enough(self) -> bool:
         """Whether a cohort could form of those who would accept."""
         return len(self.rows) >= self.cohort_min
+
+    @property
+    def people_words(self) -> str:
+        """What is known of people who decide: a party states nothing of them."""
+        return (
+            "whether people decide at a party is not known, as no party states it: where they do, they are asked once "
+            f"the query is sent, and have {duration(self.people_have_s)} to answer, as --answer-within says"
+        )
 
     def sentences(self) -> list[str]:
         """The answers in words."""
@@ -363,7 +373,27 @@ class WouldAccept:
             "enough": self.enough,
             "epsilon": None if cost is None else cost.epsilon,
             "epsilon_if_others_collude": None if cost is None else cost.epsilon_if_others_collude,
+            "people_decide": None,
+            "people_have_s": self.people_have_s,
         }
+
+
+def check_enough(found: WouldAccept, query: Query) -> None:
+    """Raise WireError(COHORT_TOO_SMALL) if so many parties would refuse a query that no cohort could form.
+
+    query: the question, whose parties are all that are asked. Those that were not waited for may accept.
+    """
+    asked = len(query.binding.parties)
+    if asked - len(found.refusals) < found.cohort_min:
+        would = f"Asked first, {len(found.refusals)} of {asked} would refuse, and {found.cohort_min} have to accept"
+        detail = f"{would}; nothing was sent."
+        raise WireError(Code.COHORT_TOO_SMALL, detail, advice_of_refusals(found.refusals, query))
+
+
+def answers_in_words(found: Sequence[WouldAccept]) -> list[str]:
+    """The answers to questions, and once what is known of people who decide."""
+    people = {each.people_words: None for each in found if each.rows}
+    return [*(sentence for each in found for sentence in each.sentences()), *people]
 
 
 def is_decided(parties: Sequence[PartyProgress], *, asked: int, needed: int) -> bool:
@@ -375,9 +405,12 @@ def is_decided(parties: Sequence[PartyProgress], *, asked: int, needed: int) -> 
     return sum(party.acceptance is not None for party in parties) >= needed or asked - refused < needed
 
 
-def answers_to(query: Query, query_id: bytes, parties: Sequence[PartyProgress], roster: Roster) -> WouldAccept:
+def answers_to(
+    query: Query, query_id: bytes, parties: Sequence[PartyProgress], roster: Roster, *, people_have_s: int
+) -> WouldAccept:
     """The answers to a question. Row counts are those that parties of the roster signed; a refusal is as claimed.
 
+    people_have_s: as of `WouldAccept`, of the query that is asked about; the question's own time is shorter.
     Raises WireError if an acceptance is not signed by its party, or is of another query.
     """
     rows: dict[str, int] = {}
@@ -394,4 +427,4 @@ def answers_to(query: Query, query_id: bytes, parties: Sequence[PartyProgress], 
         cost = query.kind.protection(setting_of(query)).cost(tuple(rows.values()), query.delta) if rows else None
     except PlanError:
         cost = None
-    return WouldAccept(query.words, rows, refusals, silent, query.cohort_min, query.max_rows, cost)
+    return WouldAccept(query.words, rows, refusals, silent, query.cohort_min, query.max_rows, cost, people_have_s)

@@ -13,7 +13,7 @@ from learner.composition import Unanswered
 from learner.federation import Federation
 from learner.history import opened_releases
 from learner.planning import Plan
-from learner.progress import WouldAccept
+from learner.progress import WouldAccept, answers_in_words, check_enough
 from learner.release import Release
 from learner.requests import Request
 from learner.session import Session
@@ -24,7 +24,7 @@ class QuestionAnsweredError(RadofedError):
 
     def __init__(self, found: WouldAccept) -> None:
         self.found = found
-        super().__init__(". ".join(found.sentences()))
+        super().__init__(". ".join(answers_in_words([found])))
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,37 @@ def ask_about(
     asked = list(batches)
     if len(batches) > 1:
         asked.append(replace(batches[-1], part=WHOLE, words="the composition of all batches"))
+    return _answers(federation, epsilon, delta, asked, feature_map, adaptive)
+
+
+def check_later_batches(
+    federation: Federation,
+    epsilon: Fraction,
+    delta: Fraction,
+    batches: Sequence[Batch],
+    feature_map: FeatureMap | None = None,
+    adaptive: Adaptive | None = None,
+) -> list[WouldAccept]:
+    """What parties say to each batch but the first, at the whole budget: it costs as much as all batches together.
+
+    A batch that is refused after the first was charged has cost for nothing; the first one is refused at no cost.
+    federation: of `Questions` that check. Raises WireError(COHORT_TOO_SMALL) if too few would accept one, and as
+    `ask_about`.
+    """
+    later = [replace(batch, part=WHOLE) for batch in batches[1:]]
+    return _answers(federation, epsilon, delta, later, feature_map, adaptive)
+
+
+def _answers(
+    federation: Federation,
+    epsilon: Fraction,
+    delta: Fraction,
+    batches: Sequence[Batch],
+    feature_map: FeatureMap | None,
+    adaptive: Adaptive | None,
+) -> list[WouldAccept]:
     found = []
-    for batch in asked:
+    for batch in batches:
         oracle = federation.within(epsilon, delta, adaptive)
         try:
             oracle.statistic(batch.predicates, part=batch.part, feature_map=feature_map)
@@ -69,12 +98,15 @@ def ask_about(
 class Questions:
     """A `learner.answer_source.AnswerSource` for commands that ask one batch."""
 
-    def __init__(self, session: Session, timeout_s: float | None = None, *, only_asks: bool = False) -> None:
+    def __init__(
+        self, session: Session, timeout_s: float | None = None, *, only_asks: bool = False, checks: bool = False
+    ) -> None:
         """only_asks: whether no plan of this source is sent later, so that each party itself says that it would refuse.
 
-        Otherwise a plan is refused whose schema too few parties have.
+        Otherwise a plan is refused whose schema too few parties have. checks: whether too few parties that would accept
+        are an error; silent parties are then not waited for once the others decide.
         """
-        self._session, self._timeout_s, self._only_asks = session, timeout_s, only_asks
+        self._session, self._timeout_s, self._only_asks, self._checks = session, timeout_s, only_asks, checks
         self._requests: dict[bytes, Request] = {}
 
     @property
@@ -109,4 +141,7 @@ class Questions:
 
     def answer(self, plan: Plan) -> Release:
         """Raises QuestionAnsweredError with what parties say, and what `Session.would_accept` raises."""
-        raise QuestionAnsweredError(self._session.would_accept(self._requests[plan.query_id], self._timeout_s))
+        found = self._session.would_accept(self._requests[plan.query_id], self._timeout_s, of_all=not self._checks)
+        if self._checks:
+            check_enough(found, plan.query)
+        raise QuestionAnsweredError(found)

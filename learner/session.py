@@ -35,8 +35,8 @@ from learner.progress import (
     Display,
     WouldAccept,
     advice,
-    advice_of_refusals,
     answers_to,
+    check_enough,
     is_decided,
     shown_on,
     usual_display,
@@ -257,7 +257,9 @@ class Session:
                 break
         if status.phase.is_terminal and status.code != Code.ONLY_ASKED:
             raise failure(status)
-        answers = answers_to(plan.query, envelope.payload_hash, status.parties, roster)
+        answers = answers_to(
+            plan.query, envelope.payload_hash, status.parties, roster, people_have_s=request.answer_within_s
+        )
         self._note_rows(answers.rows, roster, plan.query)
         return answers
 
@@ -292,13 +294,7 @@ class Session:
                     return
         if not has_answers:
             return
-        found = self.would_accept(request, of_all=False)
-        asked = _asks(plan)
-        if asked - len(found.refusals) < found.cohort_min:
-            # Those that were not waited for may accept.
-            would = f"Asked first, {len(found.refusals)} of {asked} would refuse, and {found.cohort_min} have to accept"
-            detail = f"{would}; nothing was sent."
-            raise WireError(Code.COHORT_TOO_SMALL, detail, advice_of_refusals(found.refusals, plan.query))
+        check_enough(self.would_accept(request, of_all=False), plan.query)
 
     def asked_before(self, plan: Plan, without: Collection[bytes] = ()) -> AskedBefore | None:
         """The newest earlier query that asks the same as a plan and has an answer, or may get one; None if none does.

@@ -30,6 +30,7 @@ from learner.requests import check_unweighted
 from learner.uncertainty import MOST_COORDINATES
 from learner.warm_start import epochs_of, load_start, started
 from radobase.options import estimator_options, training_part
+from radobase.printing import amount
 from wire.envelopes import KEY_BYTES
 from wire.query import Query
 from wire.request_fields import AskedTerms, QueryTerms, TrainOptions, is_purpose
@@ -309,6 +310,14 @@ class AskedTraining:
             return None
         rows = federation.within(self.epsilon, self.delta).rows
         return few_coefficients(self.name, self.estimator, self.schema, rows, self.epsilon, self.delta)
+
+    def before_asking(self, parties: int) -> str:
+        """What it asks of so many parties, and what all answers cost at most, a sentence without its full stop."""
+        rounds = int(getattr(self.estimator, "rounds", 0) or 0)
+        times = f" at most {amount(rounds, 'time')}" if rounds else ""
+        budget = f"epsilon {float(self.epsilon):g} at delta {float(self.delta):g} under collusion"
+        asks = f"a training of {self.name} asks {amount(parties, 'party')}{times}"
+        return f"{asks}; in total, at most {budget}, with one attempt of each"
 
     def run(self, federation: "Federation") -> Trained:
         """Ask everything, and make the model. Once only. Raises what the estimator and the federation raise.

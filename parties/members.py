@@ -261,6 +261,41 @@ def _member(member: Member, policy: Policy, own_name: str, roster: Roster) -> Me
     return MemberRow(member.role.value, member.name, whole, trust, member.rows_at_least, member.digits)
 
 
+@dataclass(frozen=True)
+class Unowned:
+    """An entry of `accepted_members` that is the key of no member of a roster."""
+
+    fingerprint: str
+    """As policies have it."""
+    whose: str
+    """Whose key it was, in words."""
+
+
+def unowned_entries(policy: Policy, roster: Roster, earlier: Iterable[Roster]) -> list[Unowned]:
+    """Those of a policy, in its order. They count for nothing, unless a later roster lists such a key again."""
+    present = {key_id(member.signing_key).hex() for member in roster.members if member.signing_key}
+    left = {
+        key_id(member.signing_key).hex(): (member, version)
+        for member, version in members_that_left(roster, earlier)
+        if member.signing_key
+    }
+    found = []
+    for entry in dict.fromkeys(policy.accepted_members):
+        if entry in present:
+            continue
+        whose = "of no member that this party has seen"
+        if entry in left:
+            member, version = left[entry]
+            has_another = roster.find(member.name, member.role) is not None
+            whose = (
+                f"the former key of {member.name}, up to version {version} of the roster"
+                if has_another
+                else f"of {member.name}, which left after version {version} of the roster"
+            )
+        found.append(Unowned(":".join(re.findall(".{4}", entry)), whose))
+    return found
+
+
 # An officer accepts another party or a learner: its key's fingerprint goes into the policy, after it was compared.
 
 

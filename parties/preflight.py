@@ -24,7 +24,7 @@ from parties.check_studies import check_study_numbers
 from parties.client import CoordinatorClient, probe
 from parties.config import PartyConfig, settings_of
 from parties.data.row_guard import ADVICE, RowCounts, faults, load_known
-from parties.members import Rosters
+from parties.members import Rosters, known_rosters, unowned_entries
 from parties.state_directory import FILE as SECRET_FILE
 from parties.state_directory import FIX, OUTDATED, OUTDATED_FACTOR, load, stated_rows
 from radobase.failure import in_words
@@ -367,6 +367,13 @@ def _accepted(run: Run) -> None:
         f"Call the owner of {m.name}; if they read out these digits, run: rado party accept {m.name} "
         f'--config party.toml --fingerprint "{spoken(m.signing_key)}"'
         for m in (*strangers, *unpinned)
+    ]
+    rosters = known_rosters(run.config)
+    earlier = [*rosters.former(), *([] if rosters.known is None else [rosters.known])]
+    advice += [
+        f"accepted_members has {entry.fingerprint}, {entry.whose}: it would count again if a roster listed it. "
+        "Delete its line in policy.toml, and run `rado party reload`."
+        for entry in unowned_entries(run.policy, run.roster, earlier)
     ]
     if run.policy.required_witnesses > len(others) - len(strangers):
         advice.append(

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from learner.federation import Federation
     from learner.model import Model
     from learner.progress import WouldAccept
+    from learner.questions import Batch
+    from learner.session import Session
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
 
@@ -64,7 +66,83 @@ def evaluation_questions(
     model: "Model", federation: "Federation", oracle: "BudgetedOracle", options: EvaluationOptions
 ) -> tuple[list["WouldAccept"], str]:
     """Whether parties would accept each batch of an evaluation, and what is not known of the batches yet."""
-    from learner.questions import Batch, ask_about
+    from learner.questions import ask_about
+
+    named, is_exact = _batches(model, federation, options)
+    found = ask_about(federation, oracle.epsilon, oracle.delta, named, model.feature_map, oracle.adaptive)
+    return (
+        found,
+        ""
+        if is_exact
+        else "the edges of batch 2 are known once batch 1 is answered; even steps of probability stood for them",
+    )
+
+
+def evaluation_plan(
+    model: "Model", federation: "Federation", oracle: "BudgetedOracle", options: EvaluateOptions, session: "Session"
+) -> list[str]:
+    """What an evaluation will ask, of how many parties, and what all batches cost, each a sentence. Asks nothing.
+
+    Raises what asking raises before it asks.
+    """
+    from dpcore.accounting.words import figures
+    from learner.planned_questions import planned_questions
+    from learner.planning import megabytes
+    from radobase.printing import amount
+
+    def ask(made_up: "Federation") -> "tuple[BudgetedOracle, tuple[str, ...], str | None]":
+        asked = made_up.within(oracle.epsilon, oracle.delta, oracle.adaptive)
+        model.scoring.evaluate(model, asked, options)
+        return asked, (), None
+
+    named, _ = _batches(model, federation, options)
+    parties = amount(len(session.selection(session.fetch_roster()).asked), "party")
+    said = [
+        f"an evaluation asks {parties} {amount(len(named), 'time')}",
+        *(f"{batch.words}, epsilon {float(oracle.epsilon * batch.part):.4g}" for batch in named),
+    ]
+    units = oracle.stated_units
+    if not units:
+        bound = f"epsilon {float(oracle.epsilon):g} at delta {float(oracle.delta):g} under collusion"
+        return [*said, f"in total, at most {bound}, with one attempt of each; no party has stated how many it has"]
+    planned = planned_questions(federation, "an evaluation", units, ask)
+    cost = planned.statement
+    assert cost.epsilon is not None, "statistics with noise have a bound"
+    assert cost.epsilon_if_others_collude is not None, "it has both"
+    assert cost.delta is not None, "it has both"
+    total = figures(cost.epsilon, cost.epsilon_if_others_collude, cost.delta)
+    size = f"each party uploads {megabytes(planned.upload_bytes_per_party)} MB"
+    return [*said, f"in total, {total}, for {cost.unit}, with one attempt of each; {size}"]
+
+
+def check_evaluation(
+    model: "Model", federation: "Federation", oracle: "BudgetedOracle", options: EvaluateOptions, session: "Session"
+) -> list[str]:
+    """Ask parties, before the first batch of several, whether they would accept all: what those say that would refuse.
+
+    Nothing is charged. Raises WireError(COHORT_TOO_SMALL) if too few would accept: the first batch would be charged for
+    nothing.
+    """
+    from learner.questions import Questions, check_later_batches
+    from wire.errors import Code, TimedOutError, WireError
+
+    named, _ = _batches(model, federation, options)
+    asking = federation.over(Questions(session, options.timeout_s, only_asks=True, checks=True))
+    budget = oracle.epsilon, oracle.delta
+    try:
+        found = check_later_batches(asking, *budget, named, model.feature_map, oracle.adaptive)
+    except TimedOutError:
+        return ["Warning: it is not known whether parties would accept all batches: they have not answered in time."]
+    except WireError as error:
+        if error.code is not Code.FEATURE_MISSING:
+            raise
+        return ["Warning: it is not known whether parties would accept all batches: too few answer questions."]
+    return [f"Warning: {sentence}." for each in found if each.refusals for sentence in each.sentences()]
+
+
+def _batches(model: "Model", federation: "Federation", options: EvaluationOptions) -> "tuple[list[Batch], bool]":
+    """The batches of an evaluation with their names, and whether all are known before the first answer."""
+    from learner.questions import Batch
 
     batches = model.scoring.batches(model, options)
     part = "" if federation.held_back is None else f", about {federation.held_back.words()}"
@@ -72,7 +150,4 @@ def evaluation_questions(
     for number, batch in enumerate(batches, 1):
         which = f"batch {number} of {len(batches)}: " if len(batches) > 1 else ""
         named.append(Batch(batch.predicates, batch.part, f"{which}{batch.what}{part}"))
-    found = ask_about(federation, oracle.epsilon, oracle.delta, named, model.feature_map, oracle.adaptive)
-    if all(batch.is_exact for batch in batches):
-        return found, ""
-    return found, "the edges of batch 2 are known once batch 1 is answered; even steps of probability stood for them"
+    return named, all(batch.is_exact for batch in batches)

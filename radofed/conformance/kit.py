@@ -4,6 +4,7 @@ Kept in a directory, so that a second run needs no second joining:
 
     operator/        the federation's key and authority, the roster
     coordinator/     the coordinator's certificate, and its state
+    kit.json         which members the kit has: its version
     kit.seed         from which the signing keys of all other members derive
     for-the-member/  what the one under test needs
 """
@@ -11,6 +12,7 @@ Kept in a directory, so that a second run needs no second joining:
 import hmac
 import json
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,7 +29,7 @@ from dpcore.records.persons import PersonRows
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from learner.accepted_parties import parties_toml
-from radobase.reading import FileKind, read_bytes, read_text, with_remedy
+from radobase.reading import FileKind, read_bytes, read_json, read_text, with_remedy
 from radobase.schema_files import load_schema
 from radobase.tables.tables import identified_blocks, open_table
 from radobase.writing import BY_UMASK, create_durably, write_durably
@@ -55,9 +57,16 @@ SMALLEST_COHORT, COLLUDERS = 3, 1
 KINDS = ("moments", "statistic", "gradient", "dp-feat", "fixed-support")
 UNBOUNDED_QUERIES = 8
 """The queries without a bound for whole records that the party under test may answer: rados."""
+VERSION = 2
+"""Of a kit's directory: grows when the kit's members change, which a directory has from when it was made.
 
+Directories without a version are earlier: some have no `WATCHED`.
+"""
+
+_MANIFEST_FILE = "kit.json"
 _SEED = FileKind(with_remedy("give the directory of a former run"), limit_bytes=64, secret=True, private=True)
 _ROSTER = FileKind(with_remedy("give the directory of a former run"), limit_bytes=4 << 20)
+_MANIFEST = FileKind(with_remedy("give a new directory"), limit_bytes=1 << 10)
 
 
 @dataclass(frozen=True)
@@ -155,7 +164,7 @@ def prepare(
     """The federation in this directory, made for this request if it is not there yet.
 
     listen: "HOST:PORT", at which the member dials the kit. schema, rows: a table of the member's own choice, of which
-    the kit has a copy. Raises ConfigurationError.
+    the kit has a copy. Raises ConfigurationError, also for a directory that another version of the kit made.
     """
     received = ReceivedRequest.load(request)
     asked = received.request
@@ -167,6 +176,11 @@ def prepare(
         raise ConfigurationError("--schema and --rows belong together; give both, or neither")
     if not (directory / "kit.seed").exists():
         _make(directory, received, listen)
+    else:
+        files = {"--schema": schema, "--rows": rows}
+        options = [word for option, file in files.items() if file is not None for word in (option, str(file))]
+        words = ["rado", "conformance", role.value, str(directory), str(request), "--listen", listen, *options]
+        _check_version(directory, asked, shlex.join([*words, "--only-prepare"]))
     kit = _load(directory, asked, listen, schema, rows)
     _hand_over(kit, schema, rows)
     return kit
@@ -188,8 +202,24 @@ def _make(directory: Path, received: ReceivedRequest, listen: str) -> None:
     others = [_request(seed, federation, role, name) for name, role in roles.items()]
     admit(operator, [own, *others, received])
     install(coordinator, Admission.load(operator / ADMISSIONS / f"{COORDINATOR}{ADMISSION_SUFFIX}"))
+    manifest = json.dumps({"format": "radofed conformance kit", "format_version": VERSION}) + "\n"
+    write_durably(directory / _MANIFEST_FILE, manifest.encode(), mode=BY_UMASK)
     # The last file: what was made is complete if it is there.
     create_durably(directory / "kit.seed", seed)
+
+
+def _check_version(directory: Path, asked: JoinRequest, command: str) -> None:
+    """Raises ConfigurationError if another version of the kit made the directory. command: makes it anew."""
+    file = directory / _MANIFEST_FILE
+    found = read_json(file, _MANIFEST).get("format_version") if file.exists() else None
+    if found == VERSION:
+        return
+    made = "an earlier version of the kit" if found is None else f"version {json.dumps(found)} of the kit"
+    ledger = ", and starts with an empty ledger" if asked.role is Role.PARTY else ""
+    raise ConfigurationError(
+        f"{directory}: {made} made it, and this one is version {VERSION}; nothing was tried. Move it away, and run "
+        f"`{command}`: it makes a new federation, which {asked.name} joins anew{ledger}"
+    )
 
 
 def _request(seed: bytes, federation: str, role: Role, name: str) -> ReceivedRequest:

@@ -1,6 +1,8 @@
 """The kit's parts without a member under test: its files, what it says, and how it judges noise."""
 
 import json
+import shlex
+import shutil
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from radofed.conformance import table
 from radofed.conformance.contribution import of_deviation
 from radofed.conformance.findings import SECTIONS, Findings
-from radofed.conformance.kit import ASKED, LEARNER, PEERS, WATCHED, prepare
+from radofed.conformance.kit import ASKED, LEARNER, PEERS, STRANGER, VERSION, WATCHED, prepare
 from tests.conformance.joined import Joining
 from tests.federation.processes import rado
 from wire.roster import Role
@@ -52,6 +54,33 @@ def test_a_kit_is_for_one_request_and_one_address(joining, tmp_path):
     there = ("party", str(joining.kit))
     assert "was made for another request" in refused(joining, *there, str(other.request), "--listen", joining.address)
     assert "was made for 127.0.0.1" in refused(joining, *there, str(joining.request), "--listen", "127.0.0.1:1")
+
+
+def test_a_kit_of_another_version_is_refused_with_the_command_that_makes_it_anew(joining, tmp_path):
+    old = tmp_path / "old kit"
+    shutil.copytree(joining.kit, old)
+    words = ("party", str(old), str(joining.request), "--listen", joining.address)
+    command = f"`{shlex.join(['rado', 'conformance', *words, '--only-prepare'])}`"
+    (old / "kit.json").write_text('{"format_version": 3}')
+    newer = refused(joining, *words)
+    assert "version 3 of the kit made it, and this one is version 2" in newer
+    # Directories of before had no version.
+    (old / "kit.json").unlink()
+    for more in ((), ("--only-prepare",), ("--set-back",)):
+        earlier = refused(joining, *words, *more)
+        assert "an earlier version of the kit made it" in earlier
+        assert command in earlier
+        assert "starts with an empty ledger" in earlier
+    # The command does what the error says.
+    old.rename(tmp_path / "away")
+    assert "tested.admission" in rado("conformance", *words, "--only-prepare")["data"]["files"]
+
+
+def test_the_members_of_a_kit_are_those_of_its_version():
+    """A kit's directory keeps the members that it was made with: other members need another `VERSION`."""
+    members = (LEARNER, STRANGER, WATCHED, PEERS[0], PEERS[-1], len(PEERS))
+    assert VERSION == 2
+    assert members == ("kit-learner", "kit-stranger", "kit-watched", "kit-p01", "kit-p23", 23)
 
 
 def test_what_cannot_be_tested_is_refused_with_a_sentence(joining, tmp_path):

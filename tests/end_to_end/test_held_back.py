@@ -216,8 +216,8 @@ def test_a_model_of_curves_is_evaluated_on_the_rows_that_it_was_not_trained_on(f
     # A party sees the functions of its columns, in its history and in the predicates.
     shown = rado("ledger", "history", "--config", str(federation.member("a").config))["data"]["queries"]
     asked = [query["asked"] for query in shown if query["kind"] == "statistic" and "mapped" in query["asked"]]
-    # Where the scores are, and the rows by label and score.
-    assert len(asked) == 2
+    # Where the scores are, and the rows by label and score; before both, whether the latter would be accepted.
+    assert len(asked) == 3
     for words in asked:
         pattern = r'statistics with Laplace noise: .* \* z\["1: age~.* >= 0\).*of records mapped to .* hats'
         assert re.search(pattern, words)

@@ -93,7 +93,10 @@ def test_every_command_that_asks_gives_people_time(federation):
     rado("learner", "train", "--estimator", "naive-bayes", *asking(federation), *times, "-o", str(model))
     rado("learner", "evaluate", str(model), *asking(federation)[:2], *times)
     history = ("ledger", "history", "--config", str(federation.member("a").config))
-    last = rado(*history, "--limit", "5")["data"]["queries"]
+    shown = rado(*history, "--limit", "6")["data"]["queries"]
+    # An evaluation first asks whether all of it would be accepted.
+    last = [query for query in shown if not query["decision"].startswith("only asked")]
+    assert len(last) == 5
     signed = [rado(*history, query["query_id"])["data"]["detail"] for query in last]
     assert {query["answer_within_s"] for query in signed} == {7200}
     assert {query["not_after_unix_s"] - query["created_at_unix_s"] for query in signed} == {90_000}
@@ -136,6 +139,25 @@ def test_an_evaluation_is_asked_about_batch_by_batch(federation, capsys):
     )
     assert "batch" not in said
     assert spent(federation) == before
+
+
+@pytest.mark.more
+def test_an_evaluation_that_does_not_fit_as_a_whole_charges_nothing(federation, capsys):
+    """The first batch takes an eighth, which fits; it was charged before the second one was refused."""
+    model = federation.root / "bias-too.json"
+    words = ("learner", "train", "--estimator", "naive-bayes", *asking(federation), "--epsilon", "1/20")
+    rado(*words, "--output", str(model))
+    before = spent(federation)
+    words = ("learner", "evaluate", str(model), "--config", str(federation.learner.config), "--epsilon")
+    assert run([*words, "6"]) == 6
+    said = capsys.readouterr().err
+    assert "an evaluation asks 3 parties 2 times" in said
+    # No more parties are waited for once one that would refuse is too many.
+    assert "of 3 would refuse, and 3 have to accept; nothing was sent" in said
+    assert spent(federation) == before
+    assert run([*words, "1/10"]) == 0
+    assert "in total, epsilon is at most 0.1" in capsys.readouterr().err
+    assert spent(federation) > before
 
 
 @pytest.mark.more

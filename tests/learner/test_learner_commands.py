@@ -204,7 +204,9 @@ def test_a_purpose_is_signed_into_the_query(setting, learner, command):
     }
     code, _, err = asked[command]()
     assert code == 3, err
-    (sent,) = setting.stub.submitted
+    # An evaluation first asks whether all its batches would be accepted.
+    *_, sent = setting.stub.submitted
+    assert len(setting.stub.submitted) == (2 if command == "evaluate" else 1)
     assert Query.from_bytes(sent.payload).purpose == "Study 17: \u00e9tude"
     assert learner.json("history")[1]["data"]["queries"][0]["purpose"] == "Study 17: \u00e9tude"
     assert 'purpose: "Study 17: \u00e9tude"' in " ".join(learner("history")[1].split())

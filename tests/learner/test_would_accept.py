@@ -7,7 +7,7 @@ import pytest
 
 from dpcore.errors import ConfigurationError
 from learner.journal import SessionSource
-from learner.progress import is_decided
+from learner.progress import answers_in_words, is_decided
 from learner.session import Session
 from tests.federation.learner import REQUEST, SCHEMA
 from tests.federation.setting import Setting
@@ -66,6 +66,20 @@ def test_the_signed_rows_count_and_later_plans_use_them(setting):
     assert query.is_question
     assert Feature.QUESTION in query.features
     assert query.answer_within_s <= 30
+
+
+def test_whether_people_decide_is_not_known_and_how_long_they_have_is(setting):
+    """A question asks no person, and no party states whether its policy asks them: a plain yes would hide that."""
+    with setting.session() as session:
+        found = session.would_accept(replace(REQUEST, max_rows=None, answer_within_s=3 * 86_400), timeout_s=10)
+    assert (found.to_dict()["people_decide"], found.to_dict()["people_have_s"]) == (None, 3 * 86_400)
+    lines = answers_in_words([found, found])
+    (said,) = [line for line in lines if "people" in line]
+    assert "whether people decide at a party is not known, as no party states it" in said
+    assert "have 3 d to answer, as --answer-within says" in said
+    assert lines.count("ada: would accept, 10000 rows") == 2
+    # Nobody waits for the people of parties that would refuse.
+    assert not any("people" in line for line in answers_in_words([replace(found, rows={})]))
 
 
 def test_an_answer_that_another_signed_is_refused(setting):

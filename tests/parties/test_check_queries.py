@@ -129,6 +129,40 @@ def test_a_roster_older_than_the_one_that_was_seen_is_a_failure(served, tmp_path
     assert "a different roster with version 1" in twin["roster"].detail
 
 
+def test_an_accepted_key_of_no_member_of_the_roster_is_named_with_whose_it_was(served, tmp_path):
+    """Such as the former key of a party that has a new one: it would count again in a roster that listed it."""
+    operator = served.root / "federation" / "federation"
+    key = SigningKey.load(operator / "federation.key", "test")
+    roster = open_roster(Envelope.from_bytes((operator / "roster.signed").read_bytes()), key.public_bytes)
+    policy = tmp_path / "policy.toml"
+    text = (served.directory("ada") / "policy.toml").read_text()
+    config = PartyConfig.load(served.member("ada").config)
+    config = config.model_copy(update={"state_directory": tmp_path, "policy": policy})
+
+    def check(seen, *more):
+        (tmp_path / "roster.signed").write_bytes(seen.sign(key).to_bytes())
+        policy.write_text(text.replace("accepted_members = [", f"accepted_members = [{''.join(more)}"))
+        return {finding.name: finding for finding in preflight(config)}["accepted-members"]
+
+    assert check(roster).status == "ok"
+    stray = ":".join(["abcd"] * 16)
+    found = check(roster, f'"{stray}", ')
+    assert found.status == "advice"
+    assert f"accepted_members has {stray}, of no member that this party has seen: it would count again" in found.fix
+    assert "Delete its line in policy.toml, and run `rado party reload`." in found.fix
+    # A party that has a new key, and one that left: the rosters that this party saw say whose the keys were.
+    directory = tmp_path / "former-rosters"
+    directory.mkdir()
+    (directory / f"{1:019}.signed").write_bytes(roster.sign(key).to_bytes())
+    anew = SigningKey.generate("test").public_bytes
+    others = [replace(m, signing_key=anew) if m.name == "bo" else m for m in roster.members if m.name != "cy"]
+    found = check(replace(roster, version=2, members=others))
+    bo, cy = (served.member(name).fingerprint for name in ("bo", "cy"))
+    assert f"{bo}, the former key of bo, up to version 1 of the roster" in found.fix
+    assert f"{cy}, of cy, which left after version 1 of the roster" in found.fix
+    assert f"accepted_members has {served.member('ada').fingerprint}" not in found.fix
+
+
 def test_a_table_too_small_for_any_dp_feat_query_is_advised(offline):
     data, policy = (offline.directory("ada") / name for name in ("data.csv", "policy.toml"))
 

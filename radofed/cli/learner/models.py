@@ -17,7 +17,14 @@ from radofed.cli.learner.event_times import predicted_times, ratio_lines
 from radofed.cli.learner.prediction_files import scores_csv, values_csv
 from radofed.cli.learner.sessions import ASKING, asked_federation, asked_source, question_result, split_of
 from radofed.cli.output import Output, Result
-from radofed.evaluation_options import EvaluateOptions, check_evaluated, evaluation_questions, held_back_of
+from radofed.evaluation_options import (
+    EvaluateOptions,
+    check_evaluated,
+    check_evaluation,
+    evaluation_plan,
+    evaluation_questions,
+    held_back_of,
+)
 from wire.request_fields import (
     ADAPTIVE,
     CONFIDENCE,
@@ -31,6 +38,8 @@ from wire.request_fields import (
 if TYPE_CHECKING:
     from dpcore.evaluation.class_evaluation import ClassEvaluation
     from dpcore.evaluation.evaluation import Evaluation
+    from learner.budgeted_oracle import BudgetedOracle
+    from learner.federation import Federation
     from learner.model import Model, Predictions
 
 
@@ -104,6 +113,8 @@ def _train_by_queries(output: Output, name: str, options: TrainOptions, file: Pa
             return question_result(*ask_whole(source.session, name, options, schema, options.timeout_s))
     with asked_source(output, options, options.journal or to.with_name(f"{to.name}.journal")) as source:
         federation = Federation(source, schema, **training.terms)
+        session = source.session
+        output.note(training.before_asking(len(session.selection(session.fetch_roster()).asked)))
         if (few := training.few_coefficients(federation)) is not None:
             output.note(f"warning: {few}")
         trained = training.run(federation)
@@ -175,8 +186,10 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
     claimed about new ones.
 
     Asks two batches of statistics, with Laplace noise unless --delta is given: where the scores are, then the rows of
-    each label in each bin of scores. The parties charge both, one after the other: --would-accept asks before whether
-    they have room for both.
+    each label in each bin of scores. The parties charge both, one after the other.
+
+    Says first what it asks, and what all of it costs. Several batches are sent only if enough parties say before that
+    they would accept all of them.
 
     For the noise alone the interval of the error is about 40 / (rows x epsilon) wide.
 
@@ -209,6 +222,8 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
         if options.would_accept:
             asked, unknown = evaluation_questions(loaded, federation, oracle, options)
             return question_result(asked, note=unknown)
+        if not options.reuse:
+            _note_before(output, loaded, federation, oracle, options)
         found = loaded.scoring.evaluate(loaded, oracle, options)
     statement = oracle.statement()
     data = {"model": options.model, "model_digest": loaded.digest, **found.to_dict(), "privacy": statement.to_dict()}
@@ -218,6 +233,23 @@ def evaluate(output: Output, options: EvaluateOptions) -> Result:
     if options.at_threshold is not None:
         lines.append(_save_at_threshold(output, loaded, found, options, data))
     return Result(data, in_lines(lines))
+
+
+def _note_before(
+    output: Output, model: "Model", federation: "Federation", oracle: "BudgetedOracle", options: EvaluateOptions
+) -> None:
+    """Note what an evaluation asks and costs, and ask first whether parties would accept all batches.
+
+    Raises WireError if too few would.
+    """
+    from learner.journal import SessionSource
+
+    source = federation.source
+    assert isinstance(source, SessionSource), "the federation is one of organisations"
+    for sentence in evaluation_plan(model, federation, oracle, options, source.session):
+        output.note(sentence)
+    for sentence in check_evaluation(model, federation, oracle, options, source.session):
+        output.note(sentence)
 
 
 def _table_of(found: Any) -> list[str]:

@@ -90,7 +90,9 @@ def split_of(questions: int | None) -> "Adaptive | None":
 
 def question_result(found: "Sequence[WouldAccept]", note: str = "") -> Result:
     """What parties said to questions. The exit code is 1 if too few would accept one."""
-    lines = [sentence for each in found for sentence in each.sentences()]
+    from learner.progress import answers_in_words
+
+    lines = answers_in_words(found)
     enough = all(each.enough for each in found)
     lines += [f"note: {note}"] * bool(note)
     lines.append(

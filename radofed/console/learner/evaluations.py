@@ -21,6 +21,7 @@ from learner.federation import Federation
 from learner.journal import SessionSource
 from learner.model import Model
 from learner.planning import statements
+from learner.progress import answers_in_words
 from learner.questions import Questions
 from learner.report.measured import evaluation_content, read_evaluation
 from learner.report.page import evaluation_page
@@ -116,8 +117,7 @@ class Evaluations(Runs[PreparedEvaluation]):
         with self._following.session() as session:
             federation = _federation(Questions(session, only_asks=True), model, options)
             found, unknown = evaluation_questions(model, federation, _oracle(federation, options), options)
-        said = [sentence for each in found for sentence in each.sentences()]
-        return [*said, *filter(None, [unknown])]
+        return [*answers_in_words(found), *filter(None, [unknown])]
 
     def one(self, visit: Visit) -> Answer:
         """An evaluation while it runs, and its tables and pictures. query: `saved` for the page as a file."""

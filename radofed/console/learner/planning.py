@@ -23,6 +23,7 @@ from learner.federation import Federation
 from learner.history import AskedBefore, LearnerHistory
 from learner.inquiries import save_inquiry
 from learner.planning import Plan, cohort_sizes, statements
+from learner.progress import answers_in_words
 from learner.questions import Questions
 from learner.requests import Request, query_request
 from learner.session import Session
@@ -144,7 +145,7 @@ class Planning:
         """As `rado learner query --would-accept`: ask the parties, and show what they say on the page."""
         prepared = self._waiting.find(visit)
         with prepared.lock, self._following.session(prepared.notes) as session:
-            prepared.answers = tuple(session.would_accept(prepared.request).sentences())
+            prepared.answers = tuple(answers_in_words([session.would_accept(prepared.request)]))
         return Goto(f"asking/{visit.path['plan']}")
 
     def _fields(self, what: str) -> PlanFields:

@@ -19,6 +19,7 @@ from dpcore.records.schema import Schema
 from learner.config import LearnerConfig
 from learner.federation import Federation
 from learner.journal import SessionSource
+from learner.progress import answers_in_words
 from learner.session import Session
 from learner.training import AskedTraining, warning_of
 from radobase.reading import FileKind, parse_json, read_text, with_remedy
@@ -123,8 +124,7 @@ class Trainings(Runs[PreparedTraining]):
         _, given = self.options(prepared.estimator, prepared.given)
         with self._following.session() as session:
             found, warning = ask_whole(session, prepared.estimator, given, prepared.schema)
-        said = [sentence for each in found for sentence in each.sentences()]
-        return [*said, *filter(None, [warning])]
+        return [*answers_in_words(found), *filter(None, [warning])]
 
     def unfinished(self) -> list[tuple[str, bool]]:
         """The names of trainings without a model, newest first, and whether this console runs them."""

@@ -33,6 +33,7 @@ def test_parties_are_asked_first_and_nothing_is_sent_but_questions(setting, tmp_
     answers = " ".join(console.show(f"{page}/{{plan}}", plan=name)["prepared"].answers)
     assert "ada: would accept, 10000 rows" in answers
     assert "no answer yet: cy" in answers
+    assert answers.count("whether people decide at a party is not known") == 1
     assert setting.stub.submitted
     assert all(Query.from_bytes(envelope.payload).is_question for envelope in setting.stub.submitted)
     with setting.session() as session:
