@@ -11,13 +11,17 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import MISSING, dataclass, fields
 from fractions import Fraction
+from numbers import Integral, Real
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
+
+import numpy as np
 
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.rationals import exact
 
 Number = int | float | Fraction
+_NUMBERS = {int: Integral, float: Real}
 
 
 @dataclass(frozen=True)
@@ -102,13 +106,18 @@ class Declaration:
         return (type(value), value) != (type(self.default), self.default) and value not in ((), None)
 
     def check(self, value: Any) -> None:
-        """Raise ConfigurationError if a value is out of bounds. None is in any."""
+        """Raise ConfigurationError if a value is out of bounds, or of another type. None is in any."""
         if value is None or self.is_list:
             return
         if self.choices:
             if value not in self.choices:
                 raise ConfigurationError(f"{self.words} {value!r} is not known: choose {', '.join(self.choices)}")
             return
+        if self.kind is bool and not isinstance(value, bool | np.bool_):
+            raise ConfigurationError(f"{self.words} is {value!r}: give True or False")
+        if self.kind in (int, float) and (isinstance(value, bool) or not isinstance(value, _NUMBERS[self.kind])):
+            wanted = "an integer" if self.kind is int else "a number"
+            raise ConfigurationError(f"{self.name} is {value!r}: give {wanted}")
         if self.kind in (int, float, Fraction):
             self._check_bounds(value)
 

@@ -43,7 +43,7 @@ from learner.composition import Unanswered, composed_statement, cost_of, rows_of
 from learner.estimates import Widths, batch_of, check_open_interval, estimates, kind_of, stated_parties
 from learner.history import AskedBeforeError, NotAskedBeforeError
 from learner.inquiring import Inquiring
-from learner.named_estimates import Asked, NamedEstimates
+from learner.named_estimates import Asked, NamedEstimates, unnamed
 from learner.planning import Plan
 from learner.release import moments_of
 from learner.requests import GradientRequest, MomentsRequest, StatisticRequest
@@ -175,7 +175,7 @@ class BudgetedOracle(Inquiring):
 
         local: as of `Federation.statistic`, at delta 0.
         """
-        batch = list(predicates.values()) if isinstance(predicates, Mapping) else predicates
+        batch = unnamed(predicates)
         found = self._estimates_of(batch, exact(part, "part"), tolerance, confidence, noise_rate, feature_map, local)
         return NamedEstimates.of(found, predicates, self.answers[-1].statement)
 
@@ -214,8 +214,7 @@ class BudgetedOracle(Inquiring):
         confidence: float = 0.95,
     ) -> Plan:
         """The plan of `statistic`. Sends nothing, and takes nothing of the budget."""
-        batch = list(predicates.values()) if isinstance(predicates, Mapping) else predicates
-        return self._statistic(batch, exact(part, "part"), tolerance, confidence, 0.0, None)[0]
+        return self._statistic(unnamed(predicates), exact(part, "part"), tolerance, confidence, 0.0, None)[0]
 
     def _statistic(
         self,

@@ -31,7 +31,7 @@ from learner.report.coefficients import (
     stated,
 )
 from learner.uncertainty import FACTOR, MOST_HALF_WIDTH, Limits, half_widths
-from radobase.presentation.notebook import Picture
+from radobase.presentation.notebook import Picture, Shown, fragment
 from radobase.presentation.svg import intervals
 from radobase.printing import columns
 
@@ -130,6 +130,17 @@ class CoefficientTable:
         found = [self.header, *(row.cells() for row in self.rows)]
         kept = [place for place in range(len(self.header)) if place < 3 or any(row[place] for row in found[1:])]
         return [tuple(row[place] for place in kept) for row in found]
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines())
+
+    def shown(self) -> Shown:
+        """For notebooks, without the notes."""
+        header, *rows = self.cells()
+        return self.title, header, rows
+
+    def _repr_html_(self) -> str:
+        return fragment("", self.notes, [self.shown()])
 
     def lines(self) -> list[str]:
         """As text."""

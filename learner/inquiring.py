@@ -36,6 +36,7 @@ from learner.inquiry_pictures import inquiry_picture
 from learner.planning import Plan
 from radobase.keywords import knows_keywords
 from radobase.presentation.notebook import Picture, fragment
+from radobase.printing import columns
 
 _MADE_UP_ROWS = 4096
 _MADE_UP_BITS = 16
@@ -102,6 +103,11 @@ class PlannedInquiry:
             "expected": expected,
             "promises": list(self.promises),
         }
+
+    def __repr__(self) -> str:
+        found = None if self.expected is None else self.widths()
+        table = [] if found is None else [found.title, *columns(found.header, found.rows, right=found.numbers), ""]
+        return "\n".join([*table, *self.sentences()])
 
     def _repr_html_(self) -> str:
         tables = () if self.expected is None else (self.widths(),)

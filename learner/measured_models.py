@@ -84,8 +84,9 @@ class MeasuredErrors:
     compared: int
     """Rows with a prediction and a label."""
     measure: Literal["r2", "deviance_explained"]
-    explained: float
-    """R^2 on the scale that is learned, or of counts the share of the Poisson deviance."""
+    explained: float | None
+    """R^2 on the scale that is learned, or of counts the share of the Poisson deviance; None if all rows have the same
+    label, or rate, so that there is nothing to explain."""
     absolute_error: float
     """The mean, in the label's units."""
     root_squared_error: float
@@ -102,9 +103,11 @@ class MeasuredErrors:
 
     def sentence(self) -> str:
         """For people, with the rows that it is over."""
+        found = f"{_WORDS[self.measure]} {'is not defined' if self.explained is None else f'{self.explained:.4f}'}"
+        why = "; all have the same label, so there is nothing to explain" if self.explained is None else ""
         return (
-            f"{_WORDS[self.measure]} {self.explained:.4f} and a mean absolute error of {self.absolute_error:.6g} on "
-            f"{amount(self.compared, 'row')} with a label, of {self.rows}"
+            f"{found} and a mean absolute error of {self.absolute_error:.6g} on {amount(self.compared, 'row')} with a "
+            f"label, of {self.rows}{why}"
         )
 
     def __str__(self) -> str:
@@ -152,14 +155,22 @@ def measured_errors(model: "Model", path: Any) -> MeasuredErrors:
 
 def _errors(model: "Model", found: _Compared) -> MeasuredErrors:
     label = measured(model.schema.label, "an error of numbers")
+    explained: float | None
     stored, scores, size = found.stored, found.scores, len(found.stored)
     predicted = model.values(scores)
     if label.coding.kind == "count":
         means = np.maximum(predicted * found.exposures if model.link == "log" else predicted, 1e-6)
         explained, off = deviance_explained(stored, means, found.exposures), means - stored
+        if _is_constant(stored / found.exposures):
+            explained = None
         return MeasuredErrors(found.rows, size, "deviance_explained", explained, *_sizes(off), found.changes)
     off = predicted - label.in_units(stored / ONE)
-    return MeasuredErrors(found.rows, size, "r2", r_squared(stored / ONE, scores), *_sizes(off), found.changes)
+    explained = None if _is_constant(stored) else r_squared(stored / ONE, scores)
+    return MeasuredErrors(found.rows, size, "r2", explained, *_sizes(off), found.changes)
+
+
+def _is_constant(values: Vector) -> bool:
+    return bool(np.ptp(values) <= 1e-9 * np.abs(values).max())
 
 
 def _sizes(off: Vector) -> tuple[float, float, float]:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ModelError
-from learner.coefficient_table import Adjustment, CoefficientTable, coefficient_tables
+from learner.coefficient_table import Adjustment, coefficient_tables
 from learner.report.pictures import drawn_sheet, usual
 from learner.shapes import Shapes, every_shapes
 from learner.uncertainty import why_no_probability
@@ -30,9 +30,10 @@ def labels_of(model: "Model", found: "Predictions") -> NDArray[Any]:
 def probabilities_of(model: "Model", found: "Predictions") -> NDArray[np.float64]:
     """Probabilities (rows, classes) of predictions. Raises ModelError if the model has none."""
     if found.probabilities is None:
-        raise ModelError(
-            f"{why_no_probability(model)}. In Python: model.calibrated(model.evaluate(federation, epsilon=1))"
-        )
+        coding = model.schema.label.coding
+        can_be = not (coding.is_measured or coding.intervals)
+        how = ". In Python: model.calibrated(model.evaluate(federation, epsilon=1))" if can_be else ""
+        raise ModelError(f"{why_no_probability(model)}{how}")
     return model.scoring.of_each(found.probabilities)
 
 
@@ -59,14 +60,10 @@ def summary_of(model: "Model", adjustment: Adjustment) -> str:
 
 def html_of(model: "Model") -> str:
     """The summary, for a notebook."""
-    tables = [] if model.feature_map is not None else [_shown(each) for each in coefficient_tables(model)]
-    said = [*model.decision_sentences, *model.statement.short_sentences()]
-    return fragment(title_of(model), said, [*tables, *_sizes(model)])
-
-
-def _shown(table: CoefficientTable) -> Shown:
-    header, *rows = table.cells()
-    return ". ".join((table.title, *table.notes)), header, rows
+    tables = () if model.feature_map is not None else coefficient_tables(model)
+    notes = dict.fromkeys(note for each in tables for note in each.notes)
+    said = [*notes, *model.decision_sentences, *model.statement.short_sentences()]
+    return fragment(title_of(model), said, [*(each.shown() for each in tables), *_sizes(model)])
 
 
 def _sizes(model: "Model") -> list[Shown]:

@@ -18,6 +18,16 @@ Asked = Mapping[str, Predicate | str] | Sequence[Predicate | str]
 """Predicates, or their texts, by name or in a list."""
 
 
+def unnamed(asked: Asked) -> Sequence[Predicate | str]:
+    """The predicates without their names. Raises ConfigurationError if a name is empty, or no text."""
+    if not isinstance(asked, Mapping):
+        return asked
+    for name in asked:
+        if not isinstance(name, str) or not name.strip():
+            raise ConfigurationError(f"a statistic is called {name!r}: give it a name, a text that is not empty")
+    return list(asked.values())
+
+
 @dataclass(frozen=True, eq=False)
 class NamedEstimates(Estimates):
     """Estimates, each with a name: `found["old"]`. Without a name it is the predicate's text."""
@@ -79,7 +89,9 @@ class NamedEstimates(Estimates):
             f"With probability {self.confidence:g} all estimates are within {upper(self.tolerance, 4)} of the shares "
             f"among rows like the {self.rows} of the parties: {self.premise}."
         )
-        return [held, *([] if self.privacy is None else self.privacy.short_sentences())]
+        nothing = "Nothing is measured: every share is between 0 and 1. Ask with a larger epsilon."
+        said = [held, nothing] if self.tolerance >= 1.0 else [held]
+        return [*said, *([] if self.privacy is None else self.privacy.short_sentences())]
 
     def __str__(self) -> str:
         each = [f"{name}: {value:.4f}" for name, value in zip(self.names, self.values.tolist(), strict=True)]

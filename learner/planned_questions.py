@@ -199,6 +199,9 @@ class PlannedQuestions:
             "vanishing": None if (vanishing := self.plans[0].vanishing) is None else vanishing.to_dict(),
         }
 
+    def __repr__(self) -> str:
+        return "\n".join(self.sentences())
+
     def _repr_html_(self) -> str:
         return fragment("Plan", self.sentences())
 

@@ -130,6 +130,9 @@ class Plan:
             chosen += [f"It is one query of a {query.training.words}. People at a party may decide on all of it once."]
         return [what, *chosen, *stated, *part, size, cohort, *others, *costs, *warnings]
 
+    def __repr__(self) -> str:
+        return "\n".join(self.sentences())
+
     def _repr_html_(self) -> str:
         return fragment("Plan", self.sentences())
 

@@ -216,7 +216,7 @@ def _hidden_classes(schema: Schema, moments: Any) -> str | None:
     label = several_classes(schema.label, "a sum for each class")
     width = CERTAIN * moments.sum_noise
     hidden = [
-        f"{name!r} at most about {math.ceil(max(size, 0.0) + width)}"
+        f"{name!r} at most about {min(math.ceil(max(size, 0.0) + width), moments.rows)}"
         for name, size in zip(label.values, moments.class_sums[:, -1].tolist(), strict=True)
         if size < max(1.0, width)
     ]

@@ -5,6 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, get_args
 
+import numpy as np
+
 from dpcore.declared import whole
 from dpcore.errors import ConfigurationError
 
@@ -37,7 +39,10 @@ def knows_keywords(function: Callable[Given, Found]) -> Callable[Given, Found]:
     @wraps(function)
     def checked(*values: Given.args, **keywords: Given.kwargs) -> Found:
         check_keywords(function.__name__, keywords, known)
-        given = inspect.signature(function).bind_partial(*values, **keywords).arguments
+        try:
+            given = inspect.signature(function).bind_partial(*values, **keywords).arguments
+        except TypeError as error:  # such as too many arguments
+            raise ConfigurationError(f"{function.__name__}: {error}; it takes {', '.join(known)}") from error
         check_needed(function.__name__, [name for name in needed if name not in given])
         return function(*values, **with_integers(function, keywords))
 
@@ -56,10 +61,15 @@ def check_needed(what: str, missing: Sequence[str]) -> None:
 
 
 def with_integers(function: Callable[..., object], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords, with integers for floats such as 4.0 where the function takes an integer, as R writes."""
+    """The keywords, with integers for floats such as 4.0 where the function takes an integer, as R writes.
+
+    Raises ConfigurationError for anything but True and False where it takes one of these: a text would count as True.
+    """
     found = dict(given)
     for name, parameter in inspect.signature(function).parameters.items():
         kinds = get_args(parameter.annotation) or (parameter.annotation,)
         if name in found and int in kinds and float not in kinds:
             found[name] = whole(found[name])
+        if name in found and kinds == (bool,) and not isinstance(found[name], bool | np.bool_):
+            raise ConfigurationError(f"{name} is {found[name]!r}: give True or False")
     return found

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dpcore.errors import SchemaError
+from dpcore.errors import ConfigurationError, SchemaError
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.feature_map_in_units import FeatureMapError, map_in_units
 from dpcore.records.schema import Schema
@@ -26,12 +26,16 @@ def load_schema(path: Path, label: str | None = None) -> Schema:
 
 
 def schema_of(schema: Schema | SharedSchema | Path | str, label: str | None = None, source: str = "") -> Schema:
-    """The schema of a label: of a file, of several labels, or a schema as it is. Raises as `load_shared` does.
+    """The schema of a label: of a file, of several labels, or a schema as it is.
 
-    source: named in errors.
+    source: named in errors. Raises as `load_shared` does, and ConfigurationError if it is none.
     """
     if isinstance(schema, str | Path):
         return load_schema(Path(schema), label)
+    if not isinstance(schema, Schema | SharedSchema):
+        raise ConfigurationError(
+            f"the schema is a {type(schema).__name__}: give one, such as by Schema.from_toml, or the path of its file"
+        )
     try:
         return SharedSchema.of(schema).about(label)
     except SchemaError as error:

@@ -125,9 +125,26 @@ def _errors(theta: Vector, answers: Sequence[Answer], released: Released) -> Err
         if draw >= _UNUSED:
             total += root @ root.T + np.outer(theta - mean, theta - mean)
     total *= released.widened * loss.widened / (_DRAWS - _UNUSED)
+    total += np.diag(np.where(may_be_constant(released), (2.0 * loss.prior) ** 2, 0.0))
     # Rounding could leave a direction without any error, and others factor the matrix.
     total += _LEAST_SHARE * float(np.trace(total)) / d * np.eye(d)
     return Errors(total, _sampling(theta, rows, columns, released.moments))
+
+
+def may_be_constant(released: Released) -> NDArray[np.bool_]:
+    """Which weights (d,) are of numbers that may be the same in all rows, as far as the moments tell; of no map.
+
+    Such a column is a multiple of the bias, and no answer tells their weights apart: only what they add up to. The loss
+    of hazards has no bias.
+    """
+    found = np.zeros(released.moments.d, dtype=np.bool_)
+    if released.feature_map is not None or not released.schema.bias or released.schema.label.coding.intervals:
+        return found
+    sums, m, names = released.moments.product_sum, released.moments.rows, {n.name for n in released.schema.numbers}
+    variances = np.diag(sums) / m - np.square(sums[-1] / m)
+    surely = variances > np.maximum(_SURELY * np.diag(released.moments.product_noise) / m, _LEAST_SHARE)
+    is_number = np.array([name in names for name in released.schema.coordinates], dtype=np.bool_)
+    return np.asarray(is_number & ~surely)
 
 
 def _sampling(

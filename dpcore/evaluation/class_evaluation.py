@@ -107,6 +107,9 @@ class ClassEvaluation:
             "least_cost": None if self.least_cost is None else self.least_cost.to_dict(),
         }
 
+    def __repr__(self) -> str:
+        return "\n".join(self.sentences())
+
     def sentences(self) -> tuple[str, ...]:
         """The results in words."""
         held_back = self.part is not None and self.part.part is Part.HELD_BACK

@@ -107,6 +107,9 @@ class CountEvaluation:
         """Observed beside predicted rates."""
         return table(self.bins)
 
+    def __repr__(self) -> str:
+        return "\n".join(self.sentences())
+
     def sentences(self) -> tuple[str, ...]:
         """For people."""
         least = f"{100.0 * self.confidence:g} %"

@@ -208,6 +208,9 @@ class Evaluation:
         """Whether the noise leaves an interval that says something."""
         return is_measurable(self.average_precision)
 
+    def __repr__(self) -> str:
+        return "\n".join(self.sentences())
+
     def sentences(self) -> tuple[str, ...]:
         """The results in words."""
         named = (

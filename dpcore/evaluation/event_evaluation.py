@@ -102,6 +102,9 @@ class EventEvaluation:
         """For JSON; all numbers are finite."""
         return {**asdict(self), "part": None if self.part is None else self.part.to_dict()}
 
+    def __repr__(self) -> str:
+        return "\n".join(self.sentences())
+
     def sentences(self) -> tuple[str, ...]:
         """For people."""
         about = f"{self.rows} {'held-back rows' if self.part is not None else 'rows'}"

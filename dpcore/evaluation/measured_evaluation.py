@@ -132,6 +132,9 @@ class MeasuredEvaluation:
             return figure
         return Bounded(*(math.exp(end) for end in (figure.estimate, figure.lower, figure.upper)))
 
+    def __repr__(self) -> str:
+        return "\n".join(self.sentences())
+
     def sentences(self) -> tuple[str, ...]:
         """For people."""
         least = f"{100.0 * self.confidence:g} %"

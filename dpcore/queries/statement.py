@@ -331,6 +331,9 @@ class PrivacyStatement:
             releases=fields.get("releases", 1),
         )
 
+    def __repr__(self) -> str:
+        return "\n".join(self.sentences())
+
     def sentences(self) -> list[str]:
         """The statement in words: the bound, its assumptions, then the warnings."""
         assumed = (f"Assumed: {text}" for text in self.assumptions)

@@ -143,7 +143,7 @@ def close_match(name: str, names: Iterable[str]) -> str | None:
     """The most similar of `names`; None if none is similar or `name` is too long to compare."""
     # Each comparison takes time quadratic in the length, and a schema may come from a peer.
     known = [other for other in names if len(other) <= _LONGEST_COMPARED]
-    if len(name) > _LONGEST_COMPARED:
+    if not isinstance(name, str) or len(name) > _LONGEST_COMPARED:  # a program may give anything for a name
         return None
     folded = [other for other in known if other.casefold() == name.casefold()]
     if not folded and len(known) <= _MOST_COMPARED:

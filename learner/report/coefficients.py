@@ -197,7 +197,8 @@ def _why_not(model: "Model", releases: tuple[Release, ...], options: Mapping[str
     if model.covariance is not None:
         return ""
     if not releases:
-        return "What the model was trained on is not here: give --release or --config."
+        where = "What the model was trained on is not here: give --release or --config."
+        return where if model.estimator in KNOWN else "The model's file states no errors of its weights."
     if model.estimator not in KNOWN or len(releases) > 1 or not isinstance(releases[0].query.kind, MomentsQuery):
         asked = releases[0].contents if len(releases) == 1 else f"{len(releases)} answers"
         return (

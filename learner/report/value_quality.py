@@ -97,8 +97,8 @@ def _figure(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _share(value: float) -> str:
-    return f"{value:.4f}"
+def _share(value: float | None) -> str:
+    return "not defined, as all rows have the same label" if value is None else f"{value:.4f}"
 
 
 def _span(bounded: Bounded | None) -> tuple[str, str]:

@@ -4,8 +4,10 @@ No library of data frames is needed: a frame of pandas, polars or another librar
 PyCapsule interface) or the older `__dataframe__` (the dataframe interchange protocol).
 """
 
+import math
 import os
 import re
+from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Sequence
 from typing import Any
 
@@ -34,6 +36,7 @@ def invalid(kind: pa.DataType, remedy: str) -> str:
 
 
 _BATCH_ROWS = 1 << 14
+_NO_VALUE = ("NoneType", "NAType", "NaTType")
 _NOT_CONVERTED = (pa.ArrowException, TypeError, ValueError, NotImplementedError)
 INDEX_NAME = re.compile(r"__index_level_[0-9]+__")
 """The name of an index that has none."""
@@ -129,11 +132,26 @@ def _not_converted(data: Any, error: Exception) -> ConfigurationError:
         except _NOT_CONVERTED as cause:
             return ConfigurationError(
                 f"column {str(name)!r} of a {kind} cannot be converted to an Arrow column ({type(cause).__name__}): "
-                "give all its cells one type, such as text or dense floating point, or leave the column out"
+                f"{_odd_cell(data[name])}give all its cells one type, such as text or dense floating point, or leave "
+                "the column out"
             )
     return ConfigurationError(
         f"a {kind} cannot be converted to an Arrow table ({type(error).__name__}): give each column a single type"
     )
+
+
+def _odd_cell(column: Any) -> str:
+    """Words on the first cell of another type than most have; empty if cells cannot be looked at, or all have one."""
+    cells = column if isinstance(column, Iterable) else ()
+    kinds = [(row, type(cell).__name__) for row, cell in enumerate(cells, start=1) if not _is_no_value(cell)]
+    counted = Counter(kind for _, kind in kinds)
+    usual = max(counted, key=counted.__getitem__, default="")
+    odd = next(((row, kind) for row, kind in kinds if kind != usual), None)
+    return "" if odd is None else f"row {odd[0]} is of the type {odd[1]}, and most are of the type {usual}; "
+
+
+def _is_no_value(cell: Any) -> bool:
+    return type(cell).__name__ in _NO_VALUE or (isinstance(cell, float) and math.isnan(cell))
 
 
 def _nan_as_null(column: pa.Array) -> pa.Array:

@@ -7,7 +7,7 @@ seed of the parties' draws contains the estimator's name and the query's number,
 import hashlib
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -43,6 +43,7 @@ from radofed.simulation.table import Partition, TablePersons, divided_rows, part
 from radofed.simulation.workers import LocalHosts
 from wire.query import Query, setting_of
 from wire.request_fields import KEY_BITS
+from wire.roster import NAME
 
 _DOMAIN = b"radofed/simulation/answer\0"
 
@@ -250,8 +251,7 @@ def simulated_federation(
     unusable, if any are.
     """
     check_terms(terms)
-    parties, seed, key_bits = whole(parties), whole(seed), whole(key_bits)
-    declaration(RunFields, "parties").check(parties)
+    parties, seed, key_bits, encrypt = _of_run(parties=parties, seed=seed, key_bits=key_bits, encrypt=encrypt)
     check_ids(id_column, terms)
     divided = Partition.parse(partition)
     table = read_table(
@@ -294,10 +294,11 @@ def simulate_federation(
     check_terms(terms)
     if not isinstance(parties, Mapping) or len(parties) < _FEWEST:
         raise ConfigurationError("give the table of each party by its name, {'north': ..., 'south': ...}, two or more")
-    seed, key_bits = whole(seed), whole(key_bits)
+    _check_names(parties)
+    seed, key_bits, encrypt = _of_run(seed=seed, key_bits=key_bits, encrypt=encrypt)
     schema = schema_of(schema, label)
     check_ids(id_column, terms)
-    tables = {str(name): _of_party(str(name), data, schema) for name, data in parties.items()}
+    tables = {name: _of_party(name, data, schema, id_column) for name, data in parties.items()}
     found = tables.values()
     records = Records(
         np.concatenate([each.features for each in found]),
@@ -312,6 +313,23 @@ def simulate_federation(
     return _asked(records, parts, tuple(tables), schema, seed, key_bits if encrypt else None, terms, persons)
 
 
+def _check_names(parties: Iterable[Any]) -> None:
+    """Raise ConfigurationError unless all are names of members, as those of organisations are."""
+    for name in parties:
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise ConfigurationError(
+                f"a party is called {name!r}: give it a name of at most 63 of a-z, 0-9 and '-', beginning with a letter"
+            )
+
+
+def _of_run(**given: Any) -> tuple[Any, ...]:
+    """Options of `rado simulate`. Raises ConfigurationError if a value is out of its bounds or of another type."""
+    found = {name: whole(value) for name, value in given.items()}
+    for name, value in found.items():
+        declaration(RunFields, name).check(value)
+    return tuple(found.values())
+
+
 def check_ids(id_column: str | None, terms: Mapping[str, Any]) -> None:
     """Raise ConfigurationError unless persons have ids, and nothing else has."""
     if (terms.get("unit") == "person") != (id_column is not None):
@@ -321,18 +339,21 @@ def check_ids(id_column: str | None, terms: Mapping[str, Any]) -> None:
 def _persons_of(parties: Mapping[str, Any], id_column: str, repeat: int) -> TablePersons:
     """Whose the parties' rows are, one party after the other; a person is one of each party."""
     codes: list[NDArray[np.int64]] = []
-    for data in parties.values():
-        found = table_persons(as_source(data), id_column, repeat).codes
+    for name, data in parties.items():
+        try:
+            found = table_persons(as_source(data), id_column, repeat).codes
+        except (ConfigurationError, DataError) as error:
+            raise type(error)(f"{name}: {error}") from error
         codes.append(found + (0 if not codes else int(codes[-1].max()) + 1))
     return TablePersons(np.concatenate(codes), repeat)
 
 
-def _of_party(name: str, data: Any, schema: Schema) -> Records:
+def _of_party(name: str, data: Any, schema: Schema, id_column: str | None) -> Records:
     """The rows of one party."""
     try:
-        found = load(as_source(data), schema)
-    except DataError as error:
-        raise DataError(f"{name}: {error}") from error
+        found = load(as_source(data), schema, id_column=id_column)
+    except (ConfigurationError, DataError) as error:
+        raise type(error)(f"{name}: {error}") from error
     usable = int(found.records.usable.sum())
     if (why := why_unusable(found.report.changes, rows=found.report.rows, usable=usable)) is not None:
         warnings.warn(f"{name}: {why}: correct the table or the schema", stacklevel=3)

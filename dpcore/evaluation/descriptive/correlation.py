@@ -164,7 +164,7 @@ class Correlate(Inquiry):
             enough = float(f"{1.05 * epsilon * 3.0 * largest:.2g}")
             raise PlanError(
                 f"at epsilon {epsilon:g} the noise on a variance is as large as that of an evenly spread column, so no "
-                " correlation would be measured, and nothing was asked: give fewer columns, or about --epsilon "
+                "correlation would be measured, and nothing was asked: give fewer columns, or about --epsilon "
                 f"{enough:g}"
             )
 

@@ -73,11 +73,13 @@ class Describe(CountsInquiry):
         return self._plan(schema).layout
 
     def needed(self, schema: Schema) -> tuple[Needed, ...]:
-        """See `CountsInquiry`: each group, and each level of a category in it."""
+        """See `CountsInquiry`: all rows or each group, and each level of a category in it."""
         plan, found = self._plan(schema), []
         groups = len(plan.groups.levels)
         if groups > 1:
             found.append(Needed(f"each of the {groups} groups", groups, "divide into fewer groups, describe less"))
+        else:
+            found.append(Needed("the group of all rows", 1, "describe fewer columns"))
         for each in plan.divisions:
             cells = len(each.levels) * groups
             where = f" in each of {groups} groups" if groups > 1 else ""

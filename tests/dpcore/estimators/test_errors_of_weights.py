@@ -1,12 +1,14 @@
 """The errors of weights: they are those of runs, and what the answers do not determine is not measurable."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from benchmarks.interval_coverage import Population, coefficients_of, drawn_at
 from dpcore.estimators.additive import PrivateAdditive
 from dpcore.estimators.curvatures import PRIOR_DEVIATION
-from dpcore.estimators.errors_of_weights import Answer, Released, errors_of_weights
+from dpcore.estimators.errors_of_weights import Answer, Released, errors_of_weights, may_be_constant
 from dpcore.estimators.oracle import RowOracle
 from dpcore.estimators.private_newton import PrivateNewton
 from dpcore.records.features import CategoryFeature, Label, RealFeature
@@ -97,6 +99,22 @@ def test_scores_that_decide_nearly_every_label_leave_no_weight_measurable():
     steep = np.array([12.0, 0, 0, 0, 0, 0])
     assert np.diag(errors_of_weights(steep, answers, released).covariance).min() > PRIOR_DEVIATION**2
     assert np.diag(errors_of_weights(steep / 6.0, answers, released).covariance)[0] < PRIOR_DEVIATION**2
+
+
+def test_a_number_that_may_be_the_same_in_all_rows_is_not_measurable():
+    """Noise alone made it vary, so a quarter of the intervals that were stated of constants did not hold 0."""
+    random = np.random.default_rng(5)
+    x = np.column_stack([np.full(ROWS, 0.5), random.uniform(-1, 1, ROWS), np.ones(ROWS)])
+    rows = RowOracle(x * np.where(random.random(ROWS) < 0.5, 1.0, -1.0)[:, np.newaxis])
+    moments, noise = rows.moments(), np.full((3, 3), 0.05 * ROWS)
+    noisy = replace(moments, product_sum=moments.product_sum + np.diag([0.08 * ROWS, 0, 0]), product_noise=noise)
+    answers = [Answer(np.zeros(3), np.zeros(3), 1e-3, np.eye(3))]
+    left, other, _ = np.diag(
+        errors_of_weights(np.zeros(3), answers, Released(rows.schema, noisy, np.eye(3), 2.0)).covariance
+    )
+    assert left > PRIOR_DEVIATION**2
+    assert other < 0.1
+    assert may_be_constant(Released(rows.schema, moments, np.eye(3), 2.0)).tolist() == [True, False, False]
 
 
 def test_errors_are_symmetric_and_repeatable():
