@@ -15,8 +15,6 @@ from numbers import Integral, Real
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-import numpy as np
-
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.rationals import exact
 
@@ -113,7 +111,7 @@ class Declaration:
             if value not in self.choices:
                 raise ConfigurationError(f"{self.words} {value!r} is not known: choose {', '.join(self.choices)}")
             return
-        if self.kind is bool and not isinstance(value, bool | np.bool_):
+        if self.kind is bool and not is_bool(value):
             raise ConfigurationError(f"{self.words} is {value!r}: give True or False")
         if self.kind in (int, float) and (isinstance(value, bool) or not isinstance(value, _NUMBERS[self.kind])):
             wanted = "an integer" if self.kind is int else "a number"
@@ -162,6 +160,14 @@ class Declared:
                 value = whole(value)
                 object.__setattr__(self, field.name, value)
             field.check(value)
+
+
+def is_bool(value: object) -> bool:
+    """Whether a value is True or False, NumPy's included. It does not import NumPy, which commands load late."""
+    return isinstance(value, bool) or f"{type(value).__module__}.{type(value).__name__}" in (
+        "numpy.bool",
+        "numpy.bool_",
+    )
 
 
 def whole(value: Any) -> Any:

@@ -5,9 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, get_args
 
-import numpy as np
-
-from dpcore.declared import whole
+from dpcore.declared import is_bool, whole
 from dpcore.errors import ConfigurationError
 
 Given = ParamSpec("Given")
@@ -70,6 +68,6 @@ def with_integers(function: Callable[..., object], given: Mapping[str, Any]) -> 
         kinds = get_args(parameter.annotation) or (parameter.annotation,)
         if name in found and int in kinds and float not in kinds:
             found[name] = whole(found[name])
-        if name in found and kinds == (bool,) and not isinstance(found[name], bool | np.bool_):
+        if name in found and kinds == (bool,) and not is_bool(found[name]):
             raise ConfigurationError(f"{name} is {found[name]!r}: give True or False")
     return found

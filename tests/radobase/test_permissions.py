@@ -44,6 +44,7 @@ OTHERS = {
     "parties.ledger.head._HEAD": "beside the ledger, which is checked; a head that does not fit stops the party",
     "parties.members._FORMER": "signed by the federation; people are shown who left, and nothing else follows from it",
     "radofed.audit._HISTORY": "another member's export; compared, and trusted with nothing",
+    "radofed.conformance.kit._MANIFEST": "in a directory that the kit made; says which version of the kit",
     "radofed.conformance.kit._ROSTER": "in a directory that the kit makes for one test of a foreign program",
     "radofed.conformance.party._FILE": "what the kit kept of its own last run, for a test of a foreign program",
     "radofed.backup.archive._ARCHIVE": "a backup that was given; its manifest is checked",
