@@ -21,7 +21,7 @@ from dpcore.records.clipping import Basis
 from dpcore.records.computation import Computation
 from dpcore.records.losses import LOSSES, STEP_BITS, WEIGHT_BITS, LossName, check_loss, clip_squared, weight_table
 from dpcore.records.persons import PERSON_WEIGHT, PersonRows, Persons, bits_of, factor_of
-from dpcore.records.records import CACHED_ROWS, Records, edges, weighted_sums
+from dpcore.records.records import Records, edges_in_doubles, weighted_sums
 from dpcore.records.weight import weighted_squared
 
 MOST_FRACTION_BITS = 16
@@ -43,16 +43,20 @@ QUESTION_SEEN = (
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """What becomes of rows in a compiled sum: which total each is added to, and how often. (rows,)."""
+    """What becomes of rows in a compiled sum: (rows,) which total each is added to, and how often.
 
-    into: NDArray[np.int64]
-    times: NDArray[np.int64]
+    into: None for the first. times: None for once.
+    """
+
+    into: NDArray[np.int64] | None = None
+    times: NDArray[np.int64] | None = None
 
     def of(
         self, first: int, count: int, usable: NDArray[np.bool_] | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Those of a block, or of its usable rows."""
-        into, times = self.into[first : first + count], self.times[first : first + count]
+        into = np.zeros(count, dtype=np.int64) if self.into is None else self.into[first : first + count]
+        times = np.ones(count, dtype=np.int64) if self.times is None else self.times[first : first + count]
         return (into, times) if usable is None else (into[usable], times[usable])
 
 
@@ -223,8 +227,8 @@ class GradientQuery(QueryKind):
         self._check_records(records)
         self._check_room(fraction_bits)
         most, totals = clip_squared(self.clip, fraction_bits, self.weight_bits), self._totals(1)
-        once = Rows(np.zeros(records.rows, dtype=np.int64), self._class_weights_of(records))
-        self._add(records, fraction_bits, most, once, totals, progress)
+        rows = Rows(times=self._class_weights_of(records) if self.class_weights else None)
+        self._add(records, fraction_bits, most, rows, totals, progress)
         total: NDArray[np.int64] = totals[0]
         return total
 
@@ -274,7 +278,7 @@ class GradientQuery(QueryKind):
 
         theta, table = np.array(self.theta, dtype=np.int64), weight_table(self.loss)
         shift = fraction_bits + THETA_BITS - STEP_BITS
-        for first, block in edges(records, fraction_bits, block_rows=CACHED_ROWS):
+        for first, block in edges_in_doubles(records, fraction_bits):
             vectors = block if self.basis is None else self.basis.products(block)
             subtract_gradients(vectors, theta, table, shift, most, *rows.of(first, len(block)), totals)
             if progress is not None:

@@ -126,13 +126,13 @@ class Basis:
         if self.largest << BASIS_BITS + fraction_bits >= 1 << 53:
             raise PlanError("the basis is too large for exact products: scale it down, or lower fraction_bits")
 
-    def products(self, vectors: NDArray[np.int64]) -> NDArray[np.float64]:
+    def products(self, vectors: NDArray[np.int64] | NDArray[np.float64]) -> NDArray[np.float64]:
         """P times each row, in the rows' own units, with BASIS_BITS more bits: float64 (rows, d).
 
-        vectors: (rows, d) int64 in units of 2^-f, within [-2^f, 2^f], with an f that `check_room` accepts. Exact in
+        vectors: (rows, d) integers in units of 2^-f, within [-2^f, 2^f], with an f that `check_room` accepts. Exact in
         any order of summation: all partial sums are integers of double precision, times 2^-BASIS_BITS.
         """
-        return vectors.astype(np.float64) @ self.matrix.T
+        return vectors.astype(np.float64, copy=False) @ self.matrix.T
 
     def apply(self, vectors: NDArray[np.int64]) -> NDArray[np.int64]:
         """The products, truncated toward zero: int64 (rows, d)."""

@@ -51,13 +51,16 @@ def _shorten(vectors: NDArray[np.int64], width: int, most: int) -> None:
 
 
 @compiled(
-    types.void(
-        types.Array(types.int32, 2, "C", readonly=True),
-        types.Array(types.int8, 1, "C", readonly=True),
-        types.Array(types.boolean, 1, "C", readonly=True),
-        types.Array(types.int64, 1, "C", readonly=True),
-        types.int64,
-        types.int64[:, ::1],
+    *(
+        types.void(
+            types.Array(types.int32, 2, "C", readonly=True),
+            types.Array(types.int8, 1, "C", readonly=True),
+            types.Array(types.boolean, 1, "C", readonly=True),
+            types.Array(types.int64, 1, "C", readonly=True),
+            types.int64,
+            types.Array(kind, 2, "C"),
+        )
+        for kind in (types.int64, types.float64)
     )
 )
 def fill_edges(
@@ -66,7 +69,7 @@ def fill_edges(
     usable: NDArray[np.bool_],
     sensitive: NDArray[np.int64],
     fraction_bits: int,
-    block: NDArray[np.int64],
+    block: NDArray[np.int64] | NDArray[np.float64],
 ) -> None:
     """Write y trunc(x 2^fraction_bits) of every row into `block`, (rows, d); see dpcore.records.records.edges.
 

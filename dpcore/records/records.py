@@ -275,9 +275,19 @@ def edges(
     block_rows: a multiple of 8. Raises ShapeError, PlanError if fraction_bits is not in 0..30, SchemaError for records
     whose labels are no signs: see `labelled_rows`.
     """
+    _check_signs(records)
+    yield from _signed_rows(records, records.labels, fraction_bits, sensitive, block_rows)
+
+
+def edges_in_doubles(records: Records, fraction_bits: int) -> Iterator[tuple[int, NDArray[np.float64]]]:
+    """The `edges` of CACHED_ROWS rows at a time in doubles, which hold them exactly. Raises as `edges`."""
+    _check_signs(records)
+    yield from _signed_rows(records, records.labels, fraction_bits, (), CACHED_ROWS, np.float64)
+
+
+def _check_signs(records: Records) -> None:
     if records.coding != SIGNS:
         raise SchemaError(f"edges need labels that are signs, and the label of these records is {records.coding.words}")
-    yield from _signed_rows(records, records.labels, fraction_bits, sensitive, block_rows)
 
 
 def labelled_rows(
@@ -302,8 +312,9 @@ def _signed_rows(
     fraction_bits: int,
     sensitive: Sequence[int] = (),
     block_rows: int = BLOCK_ROWS,
-) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """The features times `signs`, (m,), as `edges` describes."""
+    kind: type[np.int64 | np.float64] = np.int64,
+) -> Iterator[tuple[int, NDArray[Any]]]:
+    """The features times `signs`, (m,), as `edges` describes. kind: of the numbers."""
     if block_rows < 8 or block_rows % 8:
         raise ShapeError(f"block_rows is {block_rows}: give a positive multiple of 8")
     for coordinate in sensitive:
@@ -321,7 +332,7 @@ def _signed_rows(
         labels, usable = np.ascontiguousarray(signs[rows]), np.ascontiguousarray(records.usable[rows])
         if records.feature_map is not None:
             features = _mapped(features, records.feature_map)
-        block = np.empty(features.shape, dtype=np.int64)
+        block: NDArray[Any] = np.empty(features.shape, dtype=kind)
         fill_edges(features, labels, usable, coordinates, fraction_bits, block)
         yield first, block
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dpcore.errors import PlanError, SchemaError, ShapeError
 from dpcore.numbers.fixed_point import ONE
-from dpcore.records.records import Records, edges, sensitive_positive
+from dpcore.records.records import Records, edges, edges_in_doubles, sensitive_positive
 
 
 def records(rows: int = 21, d: int = 4, seed: int = 1, unusable: tuple[int, ...] = (3, 20)) -> Records:
@@ -168,3 +168,11 @@ def test_the_repr_shows_no_value():
     held = records()
     assert repr(held) == "Records()"
     assert str(int(held.features[0, 0])) not in repr(held)
+
+
+@pytest.mark.parametrize("fraction_bits", [10, 30])
+def test_edges_in_doubles_are_the_same_integers(fraction_bits):
+    held = records(5000)
+    doubles = np.concatenate([block for _, block in edges_in_doubles(held, fraction_bits)])
+    assert doubles.dtype == np.float64
+    assert (doubles == whole(held, fraction_bits, block_rows=4096)).all()
