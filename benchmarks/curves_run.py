@@ -82,7 +82,7 @@ def _pooled(train: Rows, test: Rows, way: Way) -> Callable[[], None]:
 
 def _federated(running: Nodes, session: Session, test: Rows, way: Way) -> Callable[[], None]:
     def learn() -> None:
-        oracle = Federation(SessionSource(session), running.schema).within(EPSILON, DELTA)
+        oracle = Federation(SessionSource(session, asks_again=True), running.schema).within(EPSILON, DELTA)
         # As `rado learner train` does it.
         with one_blas_thread():
             model = PrivateAdditive(knots=KNOTS, pairs=False, rounds=ROUNDS).fit_queries(oracle)
