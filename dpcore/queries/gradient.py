@@ -43,13 +43,12 @@ QUESTION_SEEN = (
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """What becomes of rows in a compiled sum: (rows,) which total each is added to, and how often.
-
-    into: None for the first. times: None for once.
-    """
+    """What becomes of rows in a compiled sum: which total each is added to, and how often. (rows,)."""
 
     into: NDArray[np.int64] | None = None
+    """None for the first."""
     times: NDArray[np.int64] | None = None
+    """None for once."""
 
     def of(
         self, first: int, count: int, usable: NDArray[np.bool_] | None = None
