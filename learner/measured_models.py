@@ -155,14 +155,12 @@ def measured_errors(model: "Model", path: Any) -> MeasuredErrors:
 
 def _errors(model: "Model", found: _Compared) -> MeasuredErrors:
     label = measured(model.schema.label, "an error of numbers")
-    explained: float | None
     stored, scores, size = found.stored, found.scores, len(found.stored)
     predicted = model.values(scores)
     if label.coding.kind == "count":
         means = np.maximum(predicted * found.exposures if model.link == "log" else predicted, 1e-6)
-        explained, off = deviance_explained(stored, means, found.exposures), means - stored
-        if _is_constant(stored / found.exposures):
-            explained = None
+        off, is_constant = means - stored, _is_constant(stored / found.exposures)
+        explained = None if is_constant else deviance_explained(stored, means, found.exposures)
         return MeasuredErrors(found.rows, size, "deviance_explained", explained, *_sizes(off), found.changes)
     off = predicted - label.in_units(stored / ONE)
     explained = None if _is_constant(stored) else r_squared(stored / ONE, scores)

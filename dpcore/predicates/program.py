@@ -284,9 +284,9 @@ def _columns(records: Records, part: slice, columns: Sequence[int]) -> NDArray[n
     In units of 2^-30. Rows are turned in runs that stay in a core's cache.
     """
     found = np.empty((len(columns), part.stop - part.start), dtype=np.int32)
-    for first in range(0, part.stop - part.start, BLOCK_ROWS):
-        last = min(first + BLOCK_ROWS, part.stop - part.start)
-        found[:, first:last] = _coordinates(records, slice(part.start + first, part.start + last), columns)
+    for first in range(part.start, part.stop, BLOCK_ROWS):
+        last = min(first + BLOCK_ROWS, part.stop)
+        found[:, first - part.start : last - part.start] = _coordinates(records, slice(first, last), columns)
     return found
 
 
