@@ -210,9 +210,13 @@ class Play:
         )
         self._shown = self.stage.show(work)
 
+    def is_seen(self) -> bool:
+        """Whether the party fetches what was shown last, in time."""
+        return bool(self.stage.wait(lambda: self.stage.is_seen(self._shown), self.patience_s))
+
     def seen(self, quiet_s: float) -> None:
         """Wait until the party has fetched what was shown last, and so much longer. Raises UnmetError."""
-        if not self.stage.wait(lambda: self.stage.is_seen(self._shown), self.patience_s):
+        if not self.is_seen():
             raise UnmetError("1", f"it has not fetched work for {self.patience_s:g} s")
         time.sleep(quiet_s)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 
 def run_broken(name: str, config: str) -> None:
-    BREAKS[name]()
+    (BREAKS | WITHOUT_LEDGER)[name]()
     from radofed.cli.entry_point import main
 
     sys.argv = ["rado", "party", "start", "--config", config]
@@ -208,6 +208,31 @@ def _that_deals_its_whole_keys() -> None:
     )
 
 
+def _that_believes_its_own_ledger() -> None:
+    """It answers, whatever other parties show."""
+    from parties.answering.witnesses import LedgerGuard
+
+    LedgerGuard.may_answer = True
+
+
+def _that_ends_when_its_ledger_is_lost() -> None:
+    """Not a break: its process ends, and has fetched work only before there was any."""
+    import os
+
+    from parties.client import CoordinatorClient
+
+    real = CoordinatorClient.fetch_work
+    fetched = []
+
+    def fetch_work(self, cursor, wait_s):
+        if fetched:
+            os._exit(1)
+        fetched.append(cursor)
+        return real(self, cursor, 0)
+
+    CoordinatorClient.fetch_work = fetch_work
+
+
 BREAKS = {function.__name__.removeprefix("_"): function for function in (
     _without_masks,
     _with_masks_of_the_wrong_sign,
@@ -229,3 +254,8 @@ BREAKS = {function.__name__.removeprefix("_"): function for function in (
     _that_unmasks_any_survivors,
     _that_deals_its_whole_keys,
 )}  # fmt: skip
+WITHOUT_LEDGER = {function.__name__.removeprefix("_"): function for function in (
+    _that_believes_its_own_ledger,
+    _that_ends_when_its_ledger_is_lost,
+)}  # fmt: skip
+"""For parties whose ledger is lost."""

@@ -1,10 +1,14 @@
 """The kit against our own party: it passes, and with one thing broken fails in the section that says so."""
 
+import os
+
 import pytest
 
 from tests.conformance.broken_parties import BREAKS, run_broken
 from tests.conformance.joined import Joining, outcomes
 from tests.federation.processes import rado
+from wire.envelopes import SigningKey
+from wire.statements import Acceptance, LedgerHead
 
 QUICK = ("--wait-s", "60", "--patience-s", "15", "--quiet-s", "1.5")
 
@@ -35,6 +39,34 @@ def test_our_own_party_conforms(joining):
         "it answers nothing if other parties show an acceptance of its own that its ledger lacks"
     ]
     assert data["conforms"]
+
+
+def forget_a_charge(joining) -> None:
+    """The kit has an acceptance of a former run, of entries that the party's empty ledger lacks."""
+    key = SigningKey.load(joining.home / "signing.key", "trial")
+    head = LedgerHead(5, os.urandom(32), b"")
+    acceptance = Acceptance(
+        os.urandom(32), 1, "tested", rows=9, mask_key=os.urandom(32), roster_version=1, ledger_head=head
+    )
+    (joining.kit / "newest.signed").write_bytes(acceptance.sign(key).to_bytes())
+
+
+@pytest.mark.more
+def test_a_party_may_end_when_it_sees_that_its_ledger_is_lost(joining):
+    forget_a_charge(joining)
+    with joining.node(run_broken, "that_ends_when_its_ledger_is_lost"):
+        data = rado(*joining.words("--wait-s", "60", "--patience-s", "3", "--quiet-s", "1", "--set-back"))["data"]
+    assert data["conforms"], outcomes(data, "failed")
+    assert data["findings"][-1]["section"] == "7.9"
+
+
+@pytest.mark.more
+def test_a_party_that_answers_with_its_ledger_lost_does_not_conform(joining):
+    forget_a_charge(joining)
+    with joining.node(run_broken, "that_believes_its_own_ledger"):
+        data = rado(*joining.words(*QUICK, "--set-back"), code=1)["data"]
+    ((section, _, detail),) = outcomes(data, "failed")
+    assert (section, "spent again" in detail) == ("7.9", True), detail
 
 
 # The break, the section that a failure must name, and words of its detail.
