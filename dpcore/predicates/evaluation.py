@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.fixed_point import STORED_FRACTION_BITS
 from dpcore.numbers.progress import Progress
+from dpcore.predicates.bits import WORD_ROWS
+from dpcore.predicates.block import Block
 from dpcore.predicates.expressions import (
     MOST_DEPTH,
     Above,
@@ -31,7 +33,7 @@ from dpcore.predicates.expressions import (
     Predicate,
     PredicateError,
 )
-from dpcore.predicates.program import WORD_ROWS, Block, Program, compiled
+from dpcore.predicates.program import Program, compiled
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import Classes, Comparison, EventTime, nearest, value_text
 from dpcore.records.records import Records
@@ -198,12 +200,12 @@ class _Types:
             raise PredicateError(f"{name!r} is {feature.comparison_words}")
 
 
-#: Rows of a block: many enough that NumPy's work outweighs the interpreter's, few enough that a column stays in cache.
+#: Rows of a block: many enough that NumPy's work outweighs the interpreter's, few enough that results stay in cache.
 MOST_ROWS = 1 << 17
 _LEAST_ROWS = WORD_ROWS
 #: Bits of a stored coordinate.
 _COLUMN_BITS = 32
-#: The most bits for the columns and results of one block, if that leaves blocks of _LEAST_ROWS.
+#: The most bits for the coordinates and results of one block, if that leaves blocks of _LEAST_ROWS.
 _BLOCK_BITS = 1 << 29
 
 
@@ -224,7 +226,7 @@ def sums(
     size = block_rows(program)
     totals = [0] * len(predicates)
     for first in range(0, records.rows, size):
-        block = Block(records, first, size, program.columns, fraction_bits)
+        block = Block(records, first, size, program.coordinates, fraction_bits)
         for numbers, result in program.run(block):
             total = block.total(result)
             for number in numbers:
@@ -236,28 +238,31 @@ def sums(
 
 def values(predicates: Sequence[Predicate], schema: Schema, records: Records, fraction_bits: int) -> NDArray[np.int64]:
     """floor(value 2^f) of every predicate for every record: int64 (m, M), 8 m M bytes. Raises as `sums`."""
-    program = _program(predicates, schema, records, fraction_bits)
+    program = _program(predicates, schema, records, fraction_bits, by_row=True)
     found = np.zeros((records.rows, len(predicates)), dtype=np.int64)
     size = block_rows(program)
     for first in range(0, records.rows, size):
-        block = Block(records, first, size, program.columns, fraction_bits)
+        block = Block(records, first, size, program.coordinates, fraction_bits)
         for numbers, result in program.run(block):
+            assert not isinstance(result, int), "each row's results are asked for"
             found[block.part, numbers] = block.each(result)[:, np.newaxis]
     return found
 
 
 def block_rows(program: Program) -> int:
     """Rows of a block: fewer if many results or columns are kept, to bound memory."""
-    bits = _COLUMN_BITS * len(program.columns) + program.row_bits
-    fitting = _BLOCK_BITS // bits // WORD_ROWS * WORD_ROWS
+    bits = _COLUMN_BITS * len(program.coordinates) + program.row_bits
+    fitting = _BLOCK_BITS // max(1, bits) // WORD_ROWS * WORD_ROWS
     return max(_LEAST_ROWS, min(MOST_ROWS, fitting))
 
 
-def _program(predicates: Sequence[Predicate], schema: Schema, records: Records, fraction_bits: int) -> Program:
+def _program(
+    predicates: Sequence[Predicate], schema: Schema, records: Records, fraction_bits: int, *, by_row: bool = False
+) -> Program:
     check(predicates, schema, records.feature_map)
     width = records.features.shape[1]
     if width != schema.d:
         raise ShapeError(f"records have {width} coordinates and the schema {schema.d}: encode them by this schema")
     if not 0 <= fraction_bits <= STORED_FRACTION_BITS:
         raise PlanError(f"fraction_bits is {fraction_bits}: choose 0 to {STORED_FRACTION_BITS}")
-    return compiled(predicates, schema, records.feature_map)
+    return compiled(predicates, schema, records.feature_map, by_row=by_row)

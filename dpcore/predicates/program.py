@@ -14,16 +14,15 @@ Every stored value is within the feature's [lower, upper]; a bound outside is co
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, reduce
-from typing import Any, NamedTuple, cast, get_args
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import NamedTuple, cast, get_args
 
 from dpcore.numbers.fixed_point import STORED_FRACTION_BITS
-from dpcore.predicates.count_terms import deviance_bound, deviance_terms, exposures, gain_bound, gain_terms
+from dpcore.predicates.bits import Bit, BitProgram, Bits, BitStep
+from dpcore.predicates.block import Block, Result
+from dpcore.predicates.count_terms import deviance_bound, exposures, gain_bound
 from dpcore.predicates.expressions import (
     Above,
     Affine,
@@ -51,255 +50,9 @@ from dpcore.predicates.expressions import (
     Or,
     Predicate,
 )
-from dpcore.records.coding import OFFSET_BITS
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import Bound, Classes, Count, EventTime, RealFeature, measured
-from dpcore.records.records import BLOCK_ROWS, Records
 from dpcore.records.schema import Schema
-
-# A block of a party's rows, and the exact operations on all its rows at once. A result is bits (64 rows in a word),
-# values (int32 in units of 2^-f) or sums of weighted coordinates (int64 in units of 2^-30, below 2^62).
-
-
-WORD_ROWS = 64
-
-Bits = NDArray[np.uint64]
-Values = NDArray[np.int32]
-Sums = NDArray[np.int64]
-Result = Bits | Values | Sums
-
-
-class Block:
-    """Up to `rows` consecutive rows of records, starting at `first`.
-
-    columns: the needed coordinates, in the numbering's order. fraction_bits: f, 0 to 30. Results of a row that is not
-    usable are undefined, as are bits beyond the last row, except in `usable_bits`.
-    """
-
-    def __init__(self, records: Records, first: int, rows: int, columns: Sequence[int], fraction_bits: int) -> None:
-        from dpcore.predicates.compiled import shared_bits  # noqa: PLC0415 - imports Numba
-
-        self._shared_bits = shared_bits
-        self.part = slice(first, min(first + rows, records.rows))
-        self._columns = _columns(records, self.part, columns)
-        self._coding, self._whole_labels = records.coding, records.labels[self.part]
-        self._labels = self._coding.values(self._whole_labels)
-        self.usable = records.usable[self.part]
-        self.rows = len(self._labels)
-        self._fraction_bits = fraction_bits
-        self.usable_bits = self.pack(self.usable)
-
-    @property
-    def one(self) -> int:
-        """The value 1, in units of 2^-f."""
-        return 1 << self._fraction_bits
-
-    def pack(self, mask: NDArray[np.bool_]) -> Bits:
-        """The mask as bits: row i is bit i mod 64 of word i div 64. Bits beyond the last row are 0."""
-        packed = np.packbits(mask, bitorder="little")
-        if missing := -len(packed) % (WORD_ROWS // 8):
-            packed = np.append(packed, np.zeros(missing, dtype=np.uint8))
-        return packed.view("<u8")
-
-    def unpack(self, bits: Result) -> NDArray[np.bool_]:
-        """The rows' bits as a mask."""
-        return np.unpackbits(bits.view(np.uint8), count=self.rows, bitorder="little").view(np.bool_)
-
-    def total(self, result: Result) -> int:
-        """The sum of bits or values over usable rows, in units of 2^-f."""
-        if result.dtype.kind == "u":
-            return self._shared_bits(cast("Bits", result), self.usable_bits) * self.one
-        return int((result * self.usable).sum(dtype=np.int64))
-
-    def each(self, result: Result) -> NDArray[np.int64]:
-        """Bits or values in units of 2^-f; 0 in rows that are not usable."""
-        shown = self.unpack(result) * np.int64(self.one) if result.dtype.kind == "u" else result
-        return shown.astype(np.int64) * self.usable
-
-    def true(self) -> Bits:
-        """1 in every row."""
-        return np.full(-(-self.rows // WORD_ROWS), ~np.uint64(0), dtype="<u8")
-
-    def positive(self) -> Bits:
-        """The label is +1; of a time to an event, the event happened within the horizon."""
-        intervals = self._coding.intervals
-        return self.pack(self._labels < intervals if intervals else self._labels > 0)
-
-    def of_class(self, code: int) -> Bits:
-        """The label has this code, of several classes."""
-        return self.pack(self._labels == code)
-
-    def label_at_least(self, least: int) -> Bits:
-        """A label that is a number or a count is >= least; both as stored."""
-        return self.pack(self._labels >= least)
-
-    def followed_beyond(self, interval: int) -> Bits:
-        """The time to the event, or to when the row was censored, is after the end of this interval."""
-        intervals = self._coding.intervals
-        happened = (self._labels > interval) & (self._labels < intervals)
-        return self.pack(happened | (self._labels > intervals + interval))
-
-    def label_share(self, sign: int) -> Values:
-        """floor(2^f s) of the label's place s between its bounds, from 0 to 1; sign -1 for 1 - s."""
-        labels = self._labels.astype(np.int64)
-        if self._coding.kind == "count":
-            counted = labels if sign > 0 else self._coding.size - labels
-            return ((counted << self._fraction_bits) // self._coding.size).astype(np.int32)
-        # (1 + t) / 2 2^f = (labels + 2^30) 2^(f - 31).
-        shift = STORED_FRACTION_BITS + 1 - self._fraction_bits
-        return ((sign * labels + (1 << STORED_FRACTION_BITS)) >> shift).astype(np.int32)
-
-    def label_square(self, sign: int) -> Values:
-        """floor(2^f t^2) of a label's coordinate t; sign -1 for 1 - t^2. Exact: below 2^62 before the division."""
-        labels, f = self._labels.astype(np.int64), self._fraction_bits
-        if self._coding.kind == "count":
-            size = self._coding.size
-            square, whole = (2 * labels - size) ** 2, size * size
-            counted = square if sign > 0 else whole - square
-            # floor(2^f a / b), in two steps of bits, since a is below 2^40: q 2^h + floor(r 2^h / b).
-            high = f // 2
-            quotient, rest = np.divmod(counted << high, whole)
-            low = f - high
-            return ((quotient << low) + (rest << low) // whole).astype(np.int32)
-        square, whole = labels * labels, 1 << 2 * STORED_FRACTION_BITS
-        return ((square if sign > 0 else whole - square) >> 2 * STORED_FRACTION_BITS - f).astype(np.int32)
-
-    def _exposures(self) -> NDArray[np.float64]:
-        return np.exp(np.ldexp(self._coding.offsets(self._whole_labels).astype(np.float64), -OFFSET_BITS))
-
-    def _fractions(self, shares: NDArray[np.float64], sign: int) -> Values:
-        """floor(2^f v) of shares v, or of 1 - v if the sign is -1. They are held to [0, 1], whatever was computed."""
-        inside = np.clip(shares if sign > 0 else 1.0 - shares, 0.0, 1.0)
-        return np.floor(np.ldexp(inside, self._fraction_bits)).astype(np.int32)
-
-    def label_exposure(self, sign: int, *largest: int) -> Values:
-        """The exposure divided by its upper bound, the ratio `largest`; sign -1 for 1 less it."""
-        return self._fractions(self._exposures() / float(Fraction(*largest)), sign)
-
-    def _counts(self, most: int) -> NDArray[np.float64]:
-        return np.minimum(self._labels, most).astype(np.float64)
-
-    def count_share(self, sign: int, most: int) -> Values:
-        """The count's share of a bound; sign -1 for 1 less it."""
-        return self._fractions(self._counts(most) / most, sign)
-
-    def count_deviance(self, sign: int, most: int, *numbers: int) -> Values:
-        """Deviance terms from one rate. numbers: ratios of its logarithm and of what divides the terms."""
-        centre, bound = _ratios(numbers)
-        terms = deviance_terms(self._counts(most), self._exposures(), centre)
-        return self._fractions(terms / float(bound), sign)
-
-    def count_gain(self, sign: int, most: int, constant: int, scale: int, *rest: Any) -> Values:
-        """Gains, or losses, divided by a bound. rest: ratios of centre, reach and bound (negative for losses), sums."""
-        *numbers, sums = rest
-        centre, reach, bound = _ratios(numbers)
-        places = self._place_of_form(constant, scale, sums)
-        scores = float(centre) + float(reach) * (2.0 * places - 1.0)
-        gains = gain_terms(self._counts(most), self._exposures(), scores, centre)
-        return self._fractions(np.maximum(gains / float(bound), 0.0), sign)
-
-    def label_error(self, sort: int, sign: int, constant: int, scale: int, *rest: Any) -> Result:
-        """An error of this place among `ErrorSort`, or 1 less it. rest: the ratio of the reach, sums."""
-        *numbers, sums = rest
-        (reach,) = map(float, _ratios(numbers))
-        predicted = 2.0 * self._place_of_form(constant, scale, sums) - 1.0
-        off = np.ldexp(self._coding.scaled(self._whole_labels, STORED_FRACTION_BITS), -STORED_FRACTION_BITS) - predicted
-        match get_args(ErrorSort)[sort]:
-            case "over":
-                return self._fractions(np.clip(off / reach, 0.0, 1.0), sign)
-            case "under":
-                return self._fractions(np.clip(-off / reach, 0.0, 1.0), sign)
-            case "square":
-                return self._fractions(np.minimum(np.square(off / reach), 1.0), sign)
-            case _:
-                return self.pack(np.abs(off) > reach)
-
-    def _place_of_form(self, constant: int, scale: int, sums: Sums) -> NDArray[np.float64]:
-        """A form divided by its scale, from 0 to 1."""
-        places: NDArray[np.float64] = np.clip(
-            (np.ldexp(sums.astype(np.float64), -STORED_FRACTION_BITS) + constant) / scale, 0.0, 1.0
-        )
-        return places
-
-    def column_at_least(self, column: int, least: int) -> Bits:
-        """A coordinate is >= least; both in units of 2^-30."""
-        return self.pack(self._columns[column] >= least)
-
-    def complement(self, bits: Bits) -> Bits:
-        """1 - bits."""
-        return ~bits
-
-    def both(self, first: Bits, second: Bits) -> Bits:
-        """The minimum of two bits."""
-        return first & second
-
-    def either(self, first: Bits, second: Bits) -> Bits:
-        """The maximum of two bits."""
-        return first | second
-
-    def weighted(self, *weights: int) -> Sums:
-        """The sum of weight times coordinate. `weights` alternates between coordinate and weight."""
-        sums = np.zeros(self.rows, dtype=np.int64)
-        for column, weight in zip(weights[::2], weights[1::2], strict=True):
-            sums += self._columns[column] * np.int64(weight)
-        return sums
-
-    def sum_at_least(self, least: int, sums: Sums) -> Bits:
-        """A sum is >= least; both in units of 2^-30."""
-        return self.pack(sums >= least)
-
-    def clipped(self, sign: int, constant: int, scale: int, sums: Sums) -> Values:
-        """floor(2^f min(1, max(0, (sign sum + constant) / scale))), sign 1 or -1; below 2^33 before scaling."""
-        shift = STORED_FRACTION_BITS - self._fraction_bits
-        shifted = sign * sums + (constant << STORED_FRACTION_BITS)
-        bounded = np.clip(shifted, 0, scale << STORED_FRACTION_BITS)
-        # floor(v 2^f / (scale 2^30)) = floor(v / (scale 2^(30 - f))).
-        return (bounded // (scale << shift)).astype(np.int32)
-
-    def lesser(self, first: Values, second: Values) -> Values:
-        """The minimum of two values."""
-        return np.minimum(first, second)
-
-    def greater(self, first: Values, second: Values) -> Values:
-        """The maximum of two values."""
-        return np.maximum(first, second)
-
-    def where(self, bits: Bits, values: Values) -> Values:
-        """The minimum of bits and values: the value where the bit is 1, else 0."""
-        return values * self.unpack(bits)
-
-    def unless(self, bits: Bits, values: Values) -> Values:
-        """The maximum of bits and values: 2^f where the bit is 1, else the value."""
-        return np.where(self.unpack(bits), np.int32(self.one), values)
-
-
-def _ratios(numbers: Sequence[int]) -> list[Fraction]:
-    """Numerators and denominators, in turn, as numbers."""
-    return [Fraction(*pair) for pair in zip(numbers[::2], numbers[1::2], strict=True)]
-
-
-def _columns(records: Records, part: slice, columns: Sequence[int]) -> NDArray[np.int32]:
-    """These coordinates of some rows, each one contiguous, since operations read whole columns: (len(columns), rows).
-
-    In units of 2^-30. Rows are turned in runs that stay in a core's cache.
-    """
-    found = np.empty((len(columns), part.stop - part.start), dtype=np.int32)
-    for first in range(part.start, part.stop, BLOCK_ROWS):
-        last = min(first + BLOCK_ROWS, part.stop)
-        found[:, first - part.start : last - part.start] = _coordinates(records, slice(first, last), columns)
-    return found
-
-
-def _coordinates(records: Records, part: slice, columns: Sequence[int]) -> NDArray[np.int32]:
-    features, width = records.features[part], records.features.shape[1]
-    if all(column < width for column in columns):
-        return features.T[list(columns)]
-    assert records.feature_map is not None, "only a map has coordinates after the schema's"
-    from dpcore.records.compiled import mapped  # noqa: PLC0415 - imports Numba
-
-    terms = mapped(np.require(features, requirements=("C", "A")), records.feature_map)
-    return np.stack([features[:, column] if column < width else terms[:, column - width] for column in columns])
-
 
 _BITS, _VALUES, _SUMS = 1, 32, 64
 _ROW_BITS: dict[Callable[..., Result], int] = {
@@ -313,45 +66,91 @@ _ROW_BITS: dict[Callable[..., Result], int] = {
         (Block.label_exposure, Block.count_share, Block.count_deviance, Block.count_gain, Block.label_error), 2 * _SUMS
     ),
 }
+_OF_BITS = frozenset(
+    (Block.positive, Block.of_class, Block.label_at_least, Block.followed_beyond, Block.sum_at_least,
+     Block.label_beyond)
+)  # fmt: skip
+"""The operations of a block whose results are bits. They read sums at most, so none waits for a `Bit`."""
+
+Operation = Callable[..., Result] | Bit
 
 
 class Step(NamedTuple):
-    """operation(block, *numbers, *results of the steps at `reads`). The operation is a method of Block."""
+    """operation(block, *numbers, *results of the steps at `reads`), a method of Block; or an operation on bits."""
 
-    operation: Callable[..., Result]
+    operation: Operation
     numbers: tuple[int, ...] = ()
     reads: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Program:
-    """Steps, each of which reads earlier ones only."""
+    """Steps, each of which reads earlier ones only. Those on bits follow one another: they run at once, compiled."""
 
     steps: tuple[Step, ...]
     roots: tuple[int, ...]
     """For each predicate, the index of its step."""
     columns: tuple[int, ...]
-    """The coordinates that are read: the schema's by their places, then a feature map's after all of the schema's."""
+    """The schema's coordinates that comparisons of features read."""
+    coordinates: tuple[int, ...] = ()
+    """Those that forms read: the schema's by their places, then a feature map's after all of the schema's."""
+    by_row: bool = False
+    """Whether each row's results are asked for, not only their sums."""
 
-    def run(self, block: Block) -> Iterator[tuple[list[int], Result]]:
-        """Yield (indices of the predicates with this result, result). A result is freed after its last use."""
+    def run(self, block: Block) -> Iterator[tuple[list[int], Result | int]]:
+        """Yield (indices of the predicates with this result, result). A result is freed after its last use.
+
+        Bits of which only a sum is asked for are their number in usable rows.
+        """
         known: list[Result | None] = [None] * len(self.steps)
+        counts: dict[int, int] = {}
         for place, ((operation, numbers, reads), asking, last_reads) in enumerate(self._order):
-            result = operation(block, *numbers, *[known[read] for read in reads])
-            known[place] = result
+            if not isinstance(operation, Bit):
+                known[place] = operation(block, *numbers, *[known[read] for read in reads])
+            elif self._is_first_bit(place):
+                given = {read: cast("Bits", known[read]) for read in self._bits.given}
+                counts, kept = self._bits.run(block.features, block.usable_bits, given)
+                for each, bits in kept.items():
+                    known[each] = bits
             if asking:
-                yield asking, result
+                result = known[place]
+                yield asking, counts[place] if result is None else result
             for read in last_reads:
                 known[read] = None
 
     @cached_property
+    def _bits(self) -> BitProgram:
+        """The steps on bits."""
+        own = {place for place, step in enumerate(self.steps) if isinstance(step.operation, Bit)}
+        read_later = {read for place, step in enumerate(self.steps) if place not in own for read in step.reads}
+        kept = own & (read_later | set(self.roots) if self.by_row else read_later)
+        return BitProgram(
+            tuple(BitStep(place, step.operation, step.numbers, step.reads)
+                  for place, step in enumerate(self.steps) if isinstance(step.operation, Bit)),
+            self.columns,
+            tuple(sorted((own & set(self.roots)) - kept)),
+            tuple(sorted(kept)),
+        )  # fmt: skip
+
+    def _is_first_bit(self, place: int) -> bool:
+        return place == self._bits.steps[0].place
+
+    @cached_property
     def row_bits(self) -> int:
-        """The most bits for a row that results take at any time."""
+        """The most bits for a row that results take at any time. Of those on bits, what is kept appears at once."""
+        kept = set(self._bits.kept)
+        taken = [
+            int(place in kept) * _BITS if isinstance(operation, Bit) else _ROW_BITS.get(operation, _BITS)
+            for place, (operation, _, _) in enumerate(self.steps)
+        ]
         now = most = 0
         for place, step in enumerate(self.steps):
-            now += _ROW_BITS.get(step.operation, _BITS)
+            if not isinstance(step.operation, Bit):
+                now += taken[place]
+            elif self._is_first_bit(place):
+                now += _BITS * len(kept)
             most = max(most, now)
-            now -= sum(_ROW_BITS.get(self.steps[read].operation, _BITS) for read in self._last_reads[place])
+            now -= sum(taken[read] for read in self._last_reads[place])
         return most
 
     @cached_property
@@ -375,38 +174,49 @@ class Program:
         return dead
 
 
-def compiled(predicates: Sequence[Predicate], schema: Schema, feature_map: FeatureMap | None = None) -> Program:
-    """The program of predicates that have passed `check`."""
+def compiled(
+    predicates: Sequence[Predicate], schema: Schema, feature_map: FeatureMap | None = None, *, by_row: bool = False
+) -> Program:
+    """The program of predicates that have passed `check`. by_row: see `Program`."""
     compiler = _Compiler(schema, feature_map)
     roots = tuple(compiler.root(predicate) for predicate in predicates)
-    return _in_order_of_need(Program(tuple(compiler.places), roots, tuple(compiler.columns)))
+    columns, coordinates = tuple(compiler.columns), tuple(compiler.coordinates)
+    return _in_order(Program(tuple(compiler.places), roots, columns, coordinates, by_row))
 
 
-def _in_order_of_need(program: Program) -> Program:
-    """The same steps, each just before the first that reads it, so that few parts of a conjunction are kept at once.
+def _in_order(program: Program) -> Program:
+    """The same steps: bits of labels and forms, then the steps on bits, then values.
 
+    Among these each is just before the first that reads it, so that few parts of a conjunction are kept at once.
     Predicates on one column follow one another, so that it stays in a core's cache.
     """
-    places: dict[int, int] = {}
+    needed: dict[int, None] = {}
     for root in sorted(program.roots, key=_first_columns(program).__getitem__):
         waiting = [root]
         while waiting:
             place = waiting[-1]
-            missing = [read for read in program.steps[place].reads if read not in places]
+            missing = [read for read in program.steps[place].reads if read not in needed]
             # Reversed, so that the first to be read is next on the stack.
             waiting.extend(reversed(missing))
             if not missing:
-                places.setdefault(waiting.pop(), len(places))
-    steps = [step._replace(reads=tuple(places[read] for read in step.reads))
-             for step in (program.steps[place] for place in places)]  # fmt: skip
-    return Program(tuple(steps), tuple(places[root] for root in program.roots), program.columns)
+                needed.setdefault(waiting.pop())
+    of_bits = {place for place in needed if program.steps[place].operation in _OF_BITS}
+    first = of_bits.union(*(program.steps[place].reads for place in of_bits))
+
+    def turn(place: int) -> int:
+        return 0 if place in first else 1 if isinstance(program.steps[place].operation, Bit) else 2
+
+    places = {place: number for number, place in enumerate(sorted(needed, key=turn))}
+    steps = [program.steps[place] for place in places]
+    steps = [step._replace(reads=tuple(places[read] for read in step.reads)) for step in steps]
+    return replace(program, steps=tuple(steps), roots=tuple(places[root] for root in program.roots))
 
 
 def _first_columns(program: Program) -> list[int]:
     """For each step, the first of the columns that it or a step below it reads; after all of them if it reads none."""
     found: list[int] = []
     for operation, numbers, reads in program.steps:
-        own = numbers[:1] if operation is Block.column_at_least else numbers[::2] if operation is Block.weighted else ()
+        own = numbers[:1] if operation is Bit.AT_LEAST else ()
         found.append(min((*own, *(found[read] for read in reads)), default=len(program.columns)))
     return found
 
@@ -420,13 +230,12 @@ class _Compiler:
         self._known: dict[tuple[int, bool], int] = {}
         self.places: dict[Step, int] = {}
         self.columns: dict[int, int] = {}
+        self.coordinates: dict[int, int] = {}
 
     def root(self, predicate: Predicate) -> int:
         return self._bits(predicate) if predicate.boolean else self._values(predicate, negated=False)
 
-    def _place(
-        self, operation: Callable[..., Result], numbers: tuple[int, ...] = (), reads: tuple[int, ...] = ()
-    ) -> int:
+    def _place(self, operation: Operation, numbers: tuple[int, ...] = (), reads: tuple[int, ...] = ()) -> int:
         return self.places.setdefault(Step(operation, numbers, reads), len(self.places))
 
     def _column(self, coordinate: str) -> int:
@@ -434,7 +243,7 @@ class _Compiler:
 
     def _column_of_form(self, coordinate: str) -> int:
         place = self._first_of_forms + self._of_forms.place(coordinate)
-        return self.columns.setdefault(place, len(self.columns))
+        return self.coordinates.setdefault(place, len(self.coordinates))
 
     def _bits(self, predicate: Predicate) -> int:
         """The step of a Boolean predicate."""
@@ -449,7 +258,7 @@ class _Compiler:
                 return self._constant(value=value)
             case LabelIs(positive):
                 place = self._place(Block.positive)
-                return place if positive else self._place(Block.complement, reads=(place,))
+                return place if positive else self._place(Bit.COMPLEMENT, reads=(place,))
             case LabelClass(value):
                 label_of_classes = self._schema.label
                 assert isinstance(label_of_classes, Classes), "predicates are checked against the schema"
@@ -461,21 +270,22 @@ class _Compiler:
                 least = label.least_stored(bound, above=isinstance(predicate, LabelAbove))
                 return self._place(Block.label_at_least, (least,))
             case Flag(feature):
-                return self._place(Block.column_at_least, (self._column(feature), 1))
+                return self._place(Bit.AT_LEAST, (self._column(feature), 1))
             case Equals(feature, value):
-                return self._place(Block.column_at_least, (self._column(f"{feature}={value}"), 1))
+                return self._place(Bit.AT_LEAST, (self._column(f"{feature}={value}"), 1))
             case AtLeast(feature, bound) | Above(feature, bound):
                 return self._compared(feature, bound, above=isinstance(predicate, Above))
             case LabelError():
-                return self._label_error(predicate, 1)
+                numbers = (predicate.form.constant, predicate.scale, *predicate.reach.as_integer_ratio())
+                return self._place(Block.label_beyond, numbers, (self._sum(predicate.form),))
             case NonNegative(form):
                 return self._place(Block.sum_at_least, (-form.constant << STORED_FRACTION_BITS,), (self._sum(form),))
             case Not(part):
-                return self._place(Block.complement, reads=(self._bits(part),))
+                return self._place(Bit.COMPLEMENT, reads=(self._bits(part),))
             case And(parts):
-                return self._joined(Block.both, [self._bits(part) for part in parts])
+                return self._joined(Bit.BOTH, [self._bits(part) for part in parts])
             case Or(parts):
-                return self._joined(Block.either, [self._bits(part) for part in parts])
+                return self._joined(Bit.EITHER, [self._bits(part) for part in parts])
             case _:
                 raise AssertionError(predicate)
 
@@ -537,13 +347,13 @@ class _Compiler:
         place = self._joined(Block.lesser if least else Block.greater, fractions)
         bits = [self._bits(part) for part in parts if part.boolean]
         if negated:
-            bits = [self._place(Block.complement, reads=(bit,)) for bit in bits]
+            bits = [self._place(Bit.COMPLEMENT, reads=(bit,)) for bit in bits]
         if not bits:
             return place
-        joined = self._joined(Block.both if least else Block.either, bits)
+        joined = self._joined(Bit.BOTH if least else Bit.EITHER, bits)
         return self._place(Block.where if least else Block.unless, reads=(joined, place))
 
-    def _joined(self, operation: Callable[..., Result], places: list[int]) -> int:
+    def _joined(self, operation: Operation, places: list[int]) -> int:
         """Joins two at a time, in the order of places, so that predicates share common steps."""
         return reduce(lambda a, b: self._place(operation, reads=(a, b)), sorted(set(places)))
 
@@ -552,15 +362,15 @@ class _Compiler:
         return self._place(Block.weighted, weights)
 
     def _constant(self, *, value: bool) -> int:
-        place = self._place(Block.true)
-        return place if value else self._place(Block.complement, reads=(place,))
+        place = self._place(Bit.TRUE)
+        return place if value else self._place(Bit.COMPLEMENT, reads=(place,))
 
     def _compared(self, name: str, bound: Bound, *, above: bool) -> int:
         feature = self._reals[name]
         number = feature.number(bound)
         if number < Fraction(feature.lower) or number > Fraction(feature.upper):
             return self._constant(value=number < Fraction(feature.lower))
-        return self._place(Block.column_at_least, (self._column(name), stored_bound(feature, number) + above))
+        return self._place(Bit.AT_LEAST, (self._column(name), stored_bound(feature, number) + above))
 
 
 def stored_bound(feature: RealFeature, bound: Fraction) -> int:

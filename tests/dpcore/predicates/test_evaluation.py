@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from dpcore.errors import PlanError, ShapeError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.predicates import evaluation
-from dpcore.predicates.compiled import shared_bits
+from dpcore.predicates.bits import WORD_ROWS, Bit
+from dpcore.predicates.block import Block
 from dpcore.predicates.evaluation import block_rows, sums, values
 from dpcore.predicates.expressions import (
     MOST_FORM,
@@ -29,7 +30,7 @@ from dpcore.predicates.expressions import (
     Predicate,
     swap_label,
 )
-from dpcore.predicates.program import WORD_ROWS, Block, Program, Step, compiled, stored_bound
+from dpcore.predicates.program import Program, Step, compiled, stored_bound
 from dpcore.records.records import Records
 from tests.dpcore.predicates.predicate_cases import (
     AGE,
@@ -184,8 +185,10 @@ def test_shared_parts_are_computed_once():
 
 def test_results_are_freed_after_their_last_use():
     batch = [AtLeast("age", Fraction(i)) & LabelIs(positive=True) for i in range(50)]
-    # At most three results of one bit at any time: the label, a comparison, and their conjunction.
-    assert compiled(batch, SCHEMA).row_bits == 3
+    # The label alone: the conjunctions are counted tile by tile.
+    assert compiled(batch, SCHEMA).row_bits == 1
+    # And they are kept for each row, where each row's are asked for.
+    assert compiled(batch, SCHEMA, by_row=True).row_bits == 1 + 50
     mixed = compiled([Clipped(Affine((("age", 1),)), 2) & Flag("smoker")], SCHEMA)
     # The flag is kept while the sum and the fraction are computed.
     assert mixed.row_bits == 1 + 64 + 32
@@ -195,18 +198,19 @@ def test_results_are_freed_after_their_last_use():
 def test_parts_of_a_long_conjunction_are_joined_as_they_are_computed(kind):
     ramps = [Clipped(Affine((("age", i),)), 2 * i + 1) for i in range(1, 50)]
     tests = [AtLeast("age", Fraction(i)) for i in range(1, 50)]
-    # The parts joined so far, and a fraction with its sum or another bit.
+    # The parts joined so far, and a fraction with its sum.
     assert compiled([kind(tuple(ramps))], SCHEMA).row_bits == 32 + 64 + 32
-    assert compiled([kind(tuple(tests))], SCHEMA).row_bits == 3
+    assert compiled([kind(tuple(tests))], SCHEMA).row_bits == 0
     both = compiled([Not(kind((*ramps, *tests)))], SCHEMA)
-    assert both.row_bits <= 4 + 32 + 64 + 32
+    # And the bit of all tests.
+    assert both.row_bits == 1 + 32 + 64 + 32
     assert all(read < place for place, step in enumerate(both.steps) for read in step.reads)
 
 
 def test_predicates_on_one_column_are_computed_one_after_the_other():
     batch = [AtLeast(name, Fraction(i)) & LabelIs(positive=True) for i in range(1, 6) for name in ("age", "pay")]
     program = compiled(batch, SCHEMA)
-    read = [step.numbers[0] for step in program.steps if step.operation is Block.column_at_least]
+    read = [step.numbers[0] for step in program.steps if step.operation is Bit.AT_LEAST]
     assert sorted(read) == read
     assert len(set(read)) == 2
     each = [values([predicate], SCHEMA, RECORDS, 8)[:, 0] for predicate in batch]
@@ -220,21 +224,29 @@ def test_order_of_need_shares_as_much_as_before():
     assert len(compiled(batch, SCHEMA).steps) == 8 + 8 + 7 + 1 + 1
 
 
-@pytest.mark.more
+def test_bits_of_labels_and_forms_come_first_and_values_last():
+    form = Affine((("age", 1), ("pay", 2)))
+    batch = [Clipped(form, 3) & (Flag("smoker") | NonNegative(form)), LabelIs(positive=True) & Flag("old")]
+    operations = [step.operation for step in compiled(batch, SCHEMA).steps]
+    assert operations[:3] == [Block.weighted, Block.sum_at_least, Block.positive]
+    assert {type(operation) for operation in operations[3:7]} == {Bit}
+    assert operations[7:] == [Block.clipped, Block.where]
+
+
 def test_blocks_shrink_where_many_results_are_kept():
-    few = Program((Step(Block.true),), (0,), ())
+    few = Program((Step(Bit.TRUE),), (0,), ())
     # Each of many sums is read again at the very end.
-    sums_ = tuple(Step(Block.weighted, (0, i + 1)) for i in range(1 << 14))
+    sums_ = tuple(Step(Block.weighted, (0, i + 1)) for i in range(1 << 10))
     reads = tuple(Step(Block.sum_at_least, (0,), (i,)) for i in range(len(sums_)))
-    many = Program((*sums_, *reads), tuple(range(len(sums_), 2 * len(sums_))), (0,))
+    many = Program((*sums_, *reads), tuple(range(len(sums_), 2 * len(sums_))), (), (0,))
     assert block_rows(few) == evaluation.MOST_ROWS
-    assert block_rows(many) < 1000
+    assert block_rows(many) < 10_000
     assert block_rows(many) % WORD_ROWS == 0
     assert many.row_bits * block_rows(many) <= 1 << 29
-    wide = Program((Step(Block.true),), (0,), tuple(range(1 << 14)))
-    # Columns of 32 bits, and one result.
+    wide = Program((Step(Block.positive),), (0,), (), tuple(range(1 << 14)))
+    # Coordinates of 32 bits, and one result.
     assert block_rows(wide) == (1 << 29) // ((32 << 14) + 1) // WORD_ROWS * WORD_ROWS
-    assert block_rows(Program(many.steps, many.roots, tuple(range(1 << 14)))) < block_rows(many)
+    assert block_rows(Program(many.steps, many.roots, (), tuple(range(1 << 14)))) < block_rows(many)
 
 
 def test_invalid_arguments_are_refused():
@@ -252,10 +264,3 @@ def test_conjunction_of_fractions_and_bits_by_hand():
     half, flag = Clipped(Affine((("age", 1),)), 1), Flag("smoker")
     batch = [And((half, flag)), Or((half, flag)), Not(And((half, flag))), Not(Or((half, flag)))]
     assert values(batch, SCHEMA, records, 2).tolist() == [[2, 4, 2, 0], [0, 2, 4, 2]]
-
-
-@pytest.mark.parametrize("words", [0, 1, 3, 1000])
-def test_shared_bits_are_counted(words):
-    first, second = np.random.default_rng(words).integers(0, 1 << 64, size=(2, words), dtype=np.uint64)
-    second[::2] = ~np.uint64(0)
-    assert shared_bits(first, second) == int(np.bitwise_count(first & second).sum())
