@@ -119,7 +119,7 @@ def _completed(weights: NDArray[np.int64], own: int) -> int:
         types.void(
             types.Array(kind, 2, "C"),
             types.Array(types.int64, 1, "C", readonly=True),
-            types.Array(types.int64, 1, "C", readonly=True),
+            types.Array(types.int16, 1, "C", readonly=True),
             types.int64,
             types.int64,
             types.int64[::1],
@@ -132,7 +132,7 @@ def _completed(weights: NDArray[np.int64], own: int) -> int:
 def subtract_gradients(
     vectors: NDArray[np.float64] | NDArray[np.int64],
     theta: NDArray[np.int64],
-    table: NDArray[np.int64],
+    table: NDArray[np.int16],
     shift: int,
     most: int,
     into: NDArray[np.int64],
@@ -156,7 +156,7 @@ def subtract_gradients(
             squared += value * value
         # Beyond the table, the weight of its end.
         step = (margin >> shift) + _HALF
-        weight = table[0] if step < 0 else table[-1] if step >= len(table) else table[step]
+        weight = np.int64(table[0] if step < 0 else table[-1] if step >= len(table) else table[step])
         if weight * weight * np.float64(squared) > 0.5 * np.float64(most):
             # At most one unit too large: the root of a quotient in double precision, rounded down.
             weight = min(weight, np.int64(np.sqrt(np.float64(most) / np.float64(squared)) + 1))
