@@ -35,11 +35,12 @@ from learner.federation import Federation, check_terms
 from learner.planning import Plan
 from learner.requests import Request, StatisticRequest
 from parties.data.dataset import load
+from radobase.printing import amount
 from radobase.schema_files import load_shared, schema_of
 from radobase.tables.tables import as_source
 from radofed.simulation.federation import PlannedFold, SimulatedFederation
 from radofed.simulation.simulate_options import RunFields
-from radofed.simulation.table import Partition, TablePersons, divided_rows, party_names, read_table, table_persons
+from radofed.simulation.table import Partition, TablePersons, divided_rows, ids_of, party_names, read_table
 from radofed.simulation.workers import LocalHosts
 from wire.query import Query, setting_of
 from wire.request_fields import KEY_BITS
@@ -337,14 +338,29 @@ def check_ids(id_column: str | None, terms: Mapping[str, Any]) -> None:
 
 
 def _persons_of(parties: Mapping[str, Any], id_column: str, repeat: int) -> TablePersons:
-    """Whose the parties' rows are, one party after the other; a person is one of each party."""
-    codes: list[NDArray[np.int64]] = []
+    """Whose the parties' rows are, one party after the other; a person is one of each party.
+
+    A UserWarning says whose rows are at more parties than `repeat`: parties that do not see one another's ids cannot.
+    """
+    ids: dict[str, int] = {}
+    codes, persons, at = [], 0, np.zeros(0, dtype=np.int64)
     for name, data in parties.items():
         try:
-            found = table_persons(as_source(data), id_column, repeat).codes
+            shared = ids_of(as_source(data), id_column, ids)
         except (ConfigurationError, DataError) as error:
             raise type(error)(f"{name}: {error}") from error
-        codes.append(found + (0 if not codes else int(codes[-1].max()) + 1))
+        own, numbered = np.unique(shared, return_inverse=True)
+        codes.append(numbered + persons)
+        persons += len(own)
+        at = np.pad(at, (0, len(ids) - len(at)))
+        at[own] += 1
+    if many := int((at > repeat).sum()):
+        most = int(at.max())
+        warnings.warn(
+            f"{amount(many, 'id')} of {id_column!r} {'is' if many == 1 else 'are'} at up to {most} parties: the "
+            f"epsilon holds for a person's rows at {repeat} of them, not for all; give persons_may_repeat={most}",
+            stacklevel=3,
+        )
     return TablePersons(np.concatenate(codes), repeat)
 
 

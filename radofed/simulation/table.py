@@ -78,7 +78,7 @@ def read_table(
     """
     label, positive = _texts_of_label(label, positive)
     groups = None if group_column is None else _groups(source, group_column)
-    persons = None if id_column is None else table_persons(source, id_column, persons_may_repeat)
+    persons = None if id_column is None else TablePersons(ids_of(source, id_column), persons_may_repeat)
     notes: list[str] = []
     if schema is None:
         divided = {} if group_column is None else {group_column: "what divides the rows"}
@@ -191,10 +191,13 @@ def _check_label(schema: Schema, label: str | None, positive: Sequence[str] | No
         raise ConfigurationError(f"the schema's positive values are {known}: leave --positive out, or give the same")
 
 
-def _groups(source: TableSource, column: str) -> NDArray[np.int64]:
-    """A code for each row (m,), equal for equal texts of `column`; missing cells form one group."""
+def _groups(source: TableSource, column: str, codes: dict[str, int] | None = None) -> NDArray[np.int64]:
+    """A code for each row (m,), equal for equal texts of `column`; missing cells form one group.
+
+    codes: of texts of other tables, to which those of this one are added.
+    """
     wanted = WantedColumn(column, "texts")
-    codes: dict[str, int] = {}
+    codes = {} if codes is None else codes
     parts = []
     for block in read_blocks(open_table(source), [wanted]):
         cells = block.cells[wanted]
@@ -228,13 +231,16 @@ class TablePersons:
         return self.codes * self.parties + earlier(self.codes) % self.parties
 
 
-def table_persons(source: TableSource, column: str, parties: int) -> TablePersons:
-    """Whose the rows of a table are, by a column of ids. Raises DataError for a row without one."""
-    codes = _groups(source, column)
-    if (missing := np.flatnonzero(codes < 0)).size:
+def ids_of(source: TableSource, column: str, codes: dict[str, int] | None = None) -> NDArray[np.int64]:
+    """Whose the rows are, by a column of ids: a code for each (m,). codes: see `_groups`.
+
+    Raises DataError for a row without an id.
+    """
+    found = _groups(source, column, codes)
+    if (missing := np.flatnonzero(found < 0)).size:
         sentence = f"{amount(missing.size, 'row')} without an id, so without a person: fill in ids, or leave these out"
         raise open_table(source).error(sentence, row=int(missing[0]), column=column)
-    return TablePersons(codes, parties)
+    return found
 
 
 # Partitions: how rows are divided among parties.

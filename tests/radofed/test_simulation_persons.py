@@ -1,6 +1,7 @@
 """Simulations that protect persons: folds and parties have whole persons, and figures are of these."""
 
 import csv
+import warnings
 
 import numpy as np
 import pytest
@@ -110,6 +111,24 @@ def test_parties_with_tables_of_their_own_have_persons_of_their_own(table, tmp_p
     assert dict(federation.answers[0].party_rows) == own
     assert found.rows == sum(own.values())
     assert federation.answers[0].statement.unit == "one person, with all rows at up to 3 parties"
+
+
+def test_ids_at_more_parties_than_stated_are_warned_of(table, tmp_path):
+    schema = read_table(
+        table, label="ill", positive="1", schema=None, group_column=None, id_column="who", persons_may_repeat=1
+    ).schema
+    files = {}
+    for name, ids in {"north": "abbc", "south": "bcd", "west": "ce"}.items():
+        files[name] = tmp_path / f"{name}.csv"
+        files[name].write_text("who,ill,age\n" + "".join(f"{each},1,30\n" for each in ids))
+    terms = {"schema": schema, "unit": "person", "id_column": "who"}
+    with pytest.warns(UserWarning, match=r"2 ids of 'who' are at up to 3 parties: .* give persons_may_repeat=3"):
+        simulate_federation(files, **terms)
+    with pytest.warns(UserWarning, match=r"1 id of 'who' is at up to 3 parties: .* rows at 2 of them"):
+        simulate_federation(files, persons_may_repeat=2, **terms)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        simulate_federation(files, persons_may_repeat=3, **terms)
 
 
 def test_what_persons_need_is_asked_for(table, tmp_path):
