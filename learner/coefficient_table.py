@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import ConfigurationError
+from dpcore.records.features import Number
 from dpcore.records.texts import nearest
 from learner.clipped_weights import what_clipping_does
 from learner.report.coefficients import (
@@ -363,6 +364,15 @@ def _comparable(model: "Model") -> list[bool | None]:
     return [bool(each) for each in both <= COMPARABLE * of_rows / FACTOR]
 
 
+def _widest(model: "Model") -> str:
+    """The widest half of an interval in words: a label that is a number has its bounds at -1 and 1."""
+    label = model.schema.label
+    if not label.coding.is_measured or model.link == "log":
+        return f"{MOST_HALF_WIDTH:g}"
+    scale = "the logarithms of " if isinstance(label, Number) and label.log else ""
+    return f"half of the range of {scale}{label.column!r}"
+
+
 def _notes(model: "Model", found: Coefficients, rows: Sequence[CoefficientRow]) -> tuple[str, ...]:
     notes = [found.without] if found.without else []
     if any(row.standard_error is not None for row in rows):
@@ -372,8 +382,8 @@ def _notes(model: "Model", found: Coefficients, rows: Sequence[CoefficientRow]) 
         notes.append(f"Standard errors count {listed}; p-values are of the normal distribution.")
     if any(row.measurable is False for row in rows):
         notes.append(
-            f"Not measurable: at this epsilon the interval would be wider than {MOST_HALF_WIDTH:g} to either side, or "
-            "the noise hides what it depends on."
+            f"Not measurable: at this epsilon the interval would be wider than {_widest(model)} to either side, or the "
+            "answers say too little of what it depends on."
         )
     if any(row.comparable is False for row in rows):
         starred = any(row.comparable is False and row.standard_error is not None for row in rows)

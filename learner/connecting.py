@@ -54,7 +54,7 @@ def connect(
     Only parties that `rado learner accept` has accepted are asked. Raises ConfigurationError or SchemaError before
     anything is sent.
     """
-    check_terms(terms)
+    check_terms(terms, connect)
     check_timeout(timeout_s)
     if ask_again and reuse:
         raise ConfigurationError("ask_again and reuse exclude one another: give one of them")

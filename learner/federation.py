@@ -9,7 +9,7 @@ An `AnswerSource` provides the answers: a session over gRPC (learner.journal) or
 the same steps: it is planned, signed, accepted or refused by each party, charged, summed and opened.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from fractions import Fraction
 from pathlib import Path
@@ -28,7 +28,7 @@ from learner.learning import LearningFederation
 from learner.named_estimates import Asked, NamedEstimates
 from learner.planning import Plan
 from learner.requests import Terms
-from radobase.keywords import check_keywords, knows_keywords
+from radobase.keywords import check_keywords, keywords_of, knows_keywords
 from radobase.printing import amount
 from wire.training import Training
 
@@ -36,9 +36,12 @@ _NO_TERMS = ("schema", "delta", "feature_map", "training")
 _TERMS = tuple(field.name for field in fields(Terms) if field.name not in _NO_TERMS)
 
 
-def check_terms(terms: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError if a name is no option of every request."""
-    check_keywords("a federation", terms, _TERMS)
+def check_terms(terms: Mapping[str, Any], function: Callable[..., Any] | None = None) -> None:
+    """Raise ConfigurationError if a name is no option of every request.
+
+    function: what takes them beside its own options, so that an error knows the names of these too.
+    """
+    check_keywords("a federation", terms, [*_TERMS, *([] if function is None else keywords_of(function))])
 
 
 class Federation(LearningFederation):

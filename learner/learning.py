@@ -221,6 +221,8 @@ def _evaluation(
     **options: Any,
 ) -> tuple["BudgetedOracle", Callable[["BudgetedOracle"], Any]]:
     """The oracle that `evaluate` asks, and what asks it. Raises as `evaluate`."""
+    if not hasattr(model, "schema"):
+        raise ConfigurationError(f"the model is {model!r}: give what train() returned, or radofed.Model.load(...)")
     known = [*_OF_EVALUATION, *(field.name for field in declarations(EvaluationOptions))]
     check_keywords("evaluate", options, known)
     if epsilon is None:

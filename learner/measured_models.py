@@ -12,7 +12,7 @@ from dpcore.evaluation.measured_evaluation import deviance_explained, r_squared
 from dpcore.numbers.fixed_point import ONE, Vector
 from dpcore.records.coding import OFFSET_BITS
 from dpcore.records.encoding import Change, changes, summed
-from dpcore.records.features import Number, measured
+from dpcore.records.features import Classes, Label, Number, measured
 from learner.coefficient_table import CoefficientRow, p_in_words
 from radobase.printing import amount
 from radobase.tables.tables import as_source, encoded_blocks, open_table
@@ -61,14 +61,37 @@ class Ratio:
         return ", not measurable" if self.measurable is False else ""
 
 
+class OddsRatio(Ratio):
+    """How many times as large the odds of the positive class are after a change of a column."""
+
+    def sentence(self) -> str:
+        """For people."""
+        return f"{self.column}, {self.change}: odds ratio {self.ratio:.4g}{self.interval_in_words}"
+
+
 def ratios_of(model: "Model") -> tuple[Ratio, ...]:
-    """Those of each change of a column, the furthest from 1 first. Raises SchemaError if effects add up instead."""
-    label = measured(model.schema.label, "a ratio of predictions")
+    """Those of each change of a column, the furthest from 1 first; none of a model of curves (learner.shapes).
+
+    Raises SchemaError if effects add up instead, or if the label has several classes.
+    """
+    label = model.schema.label
+    if isinstance(label, Classes):
+        raise SchemaError(
+            f"{label.column!r} has {label.classes} classes, and a ratio is of one against another: read "
+            "coefficients(reference=...)"
+        )
+    if model.feature_map is not None:
+        return ()
     (table,) = model.coefficients()
+    if not table.ratio and isinstance(label, Label):
+        raise SchemaError(
+            f"what columns add to the score of {label.column!r} is no logarithm of odds: for odds ratios train newton "
+            "with a clip of at least 1, or read summary()"
+        )
     if not table.ratio:
         raise SchemaError(f"what columns add to {label.column!r} is no ratio: read summary(), or learn its logarithm")
-    found = [Ratio.of(row) for row in table.rows if row.ratio is not None]
-    return tuple(sorted(found, key=from_one))
+    kind = OddsRatio if isinstance(label, Label) else Ratio
+    return tuple(sorted((kind.of(row) for row in table.rows if row.ratio is not None), key=from_one))
 
 
 def from_one(ratio: Ratio) -> float:

@@ -52,6 +52,7 @@ from learner.uncertainty import (
     probabilities,
     why_no_probability,
 )
+from radobase.keywords import knows_keywords
 from radobase.presentation.notebook import Picture
 from radobase.printing import amount, json_text
 from radobase.reading import FileKind, read_bytes, read_json, with_remedy
@@ -300,6 +301,7 @@ class Model:
         """
         return model_views.probabilities_of(self, predict(self, data))
 
+    @knows_keywords
     def coefficients(
         self, *, adjustment: Adjustment = "none", reference: str | None = None
     ) -> tuple[CoefficientTable, ...]:
@@ -311,6 +313,7 @@ class Model:
         """
         return coefficient_tables(self, adjustment=adjustment, reference=reference)
 
+    @knows_keywords
     def summary(self, *, adjustment: Adjustment = "none") -> str:
         """The tables of `coefficients`, and the privacy statement, as text."""
         return model_views.summary_of(self, adjustment)
@@ -325,7 +328,8 @@ class Model:
         """How many times as large a prediction is after each change of a column, the furthest from 1 first.
 
         Of a time to an event they are ratios of hazards, of a count of rates, of a number whose logarithm is learned of
-        medians. Raises SchemaError for other labels, to whose scores columns add.
+        medians, of two classes of odds, if scores are log odds. A model of curves has none. Raises SchemaError where
+        columns only add to the score, and for several classes.
         """
         return ranked_ratios(self) if self.schema.label.coding.intervals else ratios_of(self)
 

@@ -221,10 +221,15 @@ class ClassCalibration:
 
 
 def calibrated_on(evaluation: "Evaluation | ClassEvaluation") -> Calibration | ClassCalibration:
-    """The calibration on an evaluation. Raises ModelError as `of` of both does."""
+    """The calibration on an evaluation. Raises ModelError as `of` of both does, and for an evaluation of no classes."""
+    from dpcore.evaluation.class_evaluation import ClassEvaluation  # noqa: PLC0415  (slow to import)
     from dpcore.evaluation.evaluation import Evaluation  # noqa: PLC0415  (slow to import)
 
-    return Calibration.of(evaluation) if isinstance(evaluation, Evaluation) else ClassCalibration.of(evaluation)
+    if isinstance(evaluation, Evaluation):
+        return Calibration.of(evaluation)
+    if isinstance(evaluation, ClassEvaluation):
+        return ClassCalibration.of(evaluation)
+    raise ModelError("only an evaluation of a label of classes calibrates probabilities: give what evaluate() returned")
 
 
 def calibration_from(content: dict[str, Any]) -> Calibration | ClassCalibration:

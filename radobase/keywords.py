@@ -21,6 +21,12 @@ def check_keywords(what: str, given: Iterable[str], known: Collection[str]) -> N
             raise ConfigurationError(f"{what} has no option {name!r}; {nearest(name, known)}")
 
 
+def keywords_of(function: Callable[..., Any]) -> list[str]:
+    """The names that a function takes by keyword only."""
+    parameters = inspect.signature(function).parameters
+    return [name for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY]
+
+
 def knows_keywords(function: Callable[Given, Found]) -> Callable[Given, Found]:
     """The function, which raises ConfigurationError in place of a TypeError for a keyword that it does not have.
 

@@ -47,8 +47,8 @@ def draft_count(seen: Seen, exposure: Seen | None, notes: list[str], *, is_bound
     if seen.lowest < 0 or not seen.whole:
         found = f"the number {seen.lowest:g}" if seen.lowest < 0 else "numbers with fractions"
         raise ConfigurationError(
-            f"the label's column {seen.name!r} has {found}, and a count is a whole number from 0 on; choose --target "
-            "number"
+            f"the label's column {seen.name!r} has {found}, and a count is a whole number from 0 on; choose the "
+            "target number"
         )
     _check_varies(seen)
     notes.append(f"The label {seen.name!r} is a count up to {seen.highest:g}.")

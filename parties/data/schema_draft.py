@@ -378,7 +378,9 @@ def _check_categories(table: Table, categories: Collection[str], label: Target, 
         if column not in table.columns:
             raise no_such_column(table, column)
         if column in label.columns:
-            raise ConfigurationError(f"category {column!r} is the label's column; use --target classes for its values")
+            raise ConfigurationError(
+                f"category {column!r} is the label's column; choose the target classes for its values"
+            )
         if column in left_out:
             raise ConfigurationError(f"category {column!r} holds {left_out[column]}, so it is no feature; leave it out")
 
@@ -386,10 +388,11 @@ def _check_categories(table: Table, categories: Collection[str], label: Target, 
 def _other_column(table: Table, target: str, exposure: str | None, event: str | None) -> str | None:
     """The label's second column: of the exposure, or of the event. Raises ConfigurationError if it does not fit."""
     if exposure is not None and target != Count.type:
-        raise ConfigurationError("an exposure is of a count: give --target count, or leave the exposure out")
+        raise ConfigurationError("an exposure is of a count: choose the target count, or leave the exposure out")
     if (event is None) != (target != EventTime.type):
         raise ConfigurationError(
-            "a time to an event has a second column, which says whether it happened: give --target event and --event"
+            "a time to an event has a second column, which says whether it happened: give the target "
+            "event and the event's column"
         )
     other = event if exposure is None else exposure
     if other is not None and other not in table.columns:

@@ -43,7 +43,7 @@ from radofed.simulation.simulate_options import RunFields
 from radofed.simulation.table import Partition, TablePersons, divided_rows, ids_of, party_names, read_table
 from radofed.simulation.workers import LocalHosts
 from wire.query import Query, setting_of
-from wire.request_fields import KEY_BITS
+from wire.request_fields import KEY_BITS, UnitFields
 from wire.roster import NAME
 
 _DOMAIN = b"radofed/simulation/answer\0"
@@ -251,7 +251,7 @@ def simulated_federation(
     ConfigurationError, SchemaError or DataError. A UserWarning names the column and the policy that made most rows
     unusable, if any are.
     """
-    check_terms(terms)
+    check_terms(terms, simulated_federation)
     parties, seed, key_bits, encrypt = _of_run(parties=parties, seed=seed, key_bits=key_bits, encrypt=encrypt)
     check_ids(id_column, terms)
     divided = Partition.parse(partition)
@@ -276,7 +276,7 @@ def simulated_federation(
 def simulate_federation(
     parties: Mapping[str, Any],
     *,
-    schema: Schema | SharedSchema | str | Path,
+    schema: Schema | SharedSchema | str | Path | None = None,
     label: str | None = None,
     id_column: str | None = None,
     seed: int = 0,
@@ -292,10 +292,14 @@ def simulate_federation(
     asked about, if the schema has several. Raises ConfigurationError, SchemaError or DataError, which names the party.
     A UserWarning says why most rows of a party are not usable, if they are not.
     """
-    check_terms(terms)
+    check_terms(terms, simulate_federation)
     if not isinstance(parties, Mapping) or len(parties) < _FEWEST:
         raise ConfigurationError("give the table of each party by its name, {'north': ..., 'south': ...}, two or more")
     _check_names(parties)
+    if schema is None:
+        raise ConfigurationError(
+            "give the schema that the parties share, schema=...; simulated_federation drafts one from a single table"
+        )
     seed, key_bits, encrypt = _of_run(seed=seed, key_bits=key_bits, encrypt=encrypt)
     schema = schema_of(schema, label)
     check_ids(id_column, terms)
@@ -332,9 +336,14 @@ def _of_run(**given: Any) -> tuple[Any, ...]:
 
 
 def check_ids(id_column: str | None, terms: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError unless persons have ids, and nothing else has."""
-    if (terms.get("unit") == "person") != (id_column is not None):
-        raise ConfigurationError('persons have ids: give unit = "person" and id_column, or neither')
+    """Raise ConfigurationError for an unknown unit, and unless persons have ids, and nothing else has."""
+    unit = terms.get("unit")
+    if unit is not None:
+        declaration(UnitFields, "unit").check(unit)
+    if unit == "person" and id_column is None:
+        raise ConfigurationError('unit = "person" needs the column that names each row\'s person: give id_column')
+    if unit != "person" and id_column is not None:
+        raise ConfigurationError('id_column names persons: give unit = "person" too, or leave id_column out')
 
 
 def _persons_of(parties: Mapping[str, Any], id_column: str, repeat: int) -> TablePersons:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpcore.errors import ConfigurationError, DataError
 from dpcore.numbers.fixed_point import STORED_FRACTION_BITS
 from dpcore.records.encoding import Texts, WantedColumn, why_unusable
-from dpcore.records.features import Classes, EventTime, Label, nearest, two_classes, value_text
+from dpcore.records.features import LABEL_TYPES, Classes, EventTime, Label, nearest, two_classes, value_text
 from dpcore.records.persons import earlier
 from dpcore.records.records import Records
 from dpcore.records.schema import Feature, Schema
@@ -77,6 +77,8 @@ def read_table(
     ConfigurationError, SchemaError or DataError, also if no row is usable.
     """
     label, positive = _texts_of_label(label, positive)
+    if target not in (None, *LABEL_TYPES):
+        raise ConfigurationError(f"no type of label is called {target!r}; {nearest(target, LABEL_TYPES)}")
     groups = None if group_column is None else _groups(source, group_column)
     persons = None if id_column is None else TablePersons(ids_of(source, id_column), persons_may_repeat)
     notes: list[str] = []
@@ -119,7 +121,7 @@ def _asked_label(
         return label, None
     if label is None or not positive:
         raise ConfigurationError(
-            "give the label's column and its positive values (or --target classes for all of its values, number, "
+            "give the label's column and its positive values, or its target (classes for all of its values, number, "
             "count or event), or a schema"
         )
     return label, positive
@@ -188,7 +190,7 @@ def _check_label(schema: Schema, label: str | None, positive: Sequence[str] | No
     known_positive = two_classes(schema.label, "a positive value").positive
     if tuple(sorted(map(stored_form(schema.texts), positive))) != known_positive:
         known = ", ".join(known_positive)
-        raise ConfigurationError(f"the schema's positive values are {known}: leave --positive out, or give the same")
+        raise ConfigurationError(f"the schema's positive values are {known}: leave them out, or give the same")
 
 
 def _groups(source: TableSource, column: str, codes: dict[str, int] | None = None) -> NDArray[np.int64]:

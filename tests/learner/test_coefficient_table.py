@@ -1,16 +1,17 @@
 """Tables of coefficients against closed forms: standard errors, p-values, adjustments, ratios, and what is not said."""
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from dpcore.errors import ConfigurationError, ModelError
+from dpcore.errors import ConfigurationError, ModelError, SchemaError
 from dpcore.estimators.errors_of_least_squares import errors_of_least_squares
 from dpcore.estimators.least_squares import LeastSquares, exact_moments
-from dpcore.records.features import BooleanFeature, Count, EventTime, Label, Number, RealFeature
+from dpcore.records.features import BooleanFeature, Classes, Count, EventTime, Label, Number, RealFeature
 from dpcore.records.schema import Schema
 from learner.coefficient_table import adjusted, coefficient_tables
 from learner.hazard_models import ranked_ratios
@@ -105,7 +106,21 @@ def test_numbers_that_are_learned_as_they_are_have_coefficients_in_their_units_a
     assert by_name["age"].estimate == pytest.approx(0.3 / 30.0 * 50.0)
     assert by_name["age"].ratio is None
     assert by_name["intercept"].estimate == pytest.approx(50.0 + 50.0 * (0.2 - 0.3 * 50.0 / 30.0))
+    unknown = made(label, np.array([0.3, 0.0, 0.2]), np.diag([1e-6, 0.5, 1e-6])).summary()
+    assert "wider than half of the range of 'wage' to either side" in unknown
     assert "ratio" not in made(label, np.array([0.3, 0.0, 0.2]), 1e-6 * np.eye(3)).summary()
+
+
+def test_two_classes_have_odds_ratios_where_scores_are_log_odds():
+    label, theta, errors = Label(column="ill", positive=("1",)), np.array([0.5, 0.1, 0.0]), 1e-3 * np.eye(3)
+    smoker, age = made(label, theta, errors, 1e-4 * np.eye(3)).ratios()
+    assert (smoker.column, smoker.ratio) == ("smoker", pytest.approx(math.exp(0.2)))
+    assert re.fullmatch(r"age, .*: odds ratio 1\.017 \(1\.0.* to 1\.0.*\), p < 0\.001", age.sentence())
+    with pytest.raises(SchemaError, match="train newton with a clip of at least 1"):
+        made(label, theta, errors).ratios()
+    wards = Classes(column="ward", values=("a", "b", "c"))
+    with pytest.raises(SchemaError, match=r"3 classes.*coefficients\(reference"):
+        made(wards, np.zeros((3, 3)), None).ratios()
 
 
 def test_a_picture_has_each_coefficient_that_has_an_interval_beside_no_effect(tmp_path):

@@ -165,6 +165,18 @@ def test_what_is_asked_wrongly_is_refused_before_anything_is_asked(asked, model)
     before = len(asked.answers)
     with pytest.raises(radofed.ConfigurationError, match=r"'purpse'.*'purpose'"):
         federation(purpse="study")
+    with pytest.raises(radofed.ConfigurationError, match=r"'ids_column'.*'id_column'"):
+        radofed.simulate_federation(FRAMES, schema=asked.schema, ids_column="who")
+    with pytest.raises(radofed.ConfigurationError, match=r"'lable'.*'label'"):
+        radofed.simulated_federation(NEW, lable="ill")
+    with pytest.raises(radofed.ConfigurationError, match=r"no type of label is called 'clases'.*'classes'"):
+        radofed.simulated_federation(NEW, label="ill", target="clases")
+    with pytest.raises(radofed.ConfigurationError, match="give the schema that the parties share"):
+        radofed.simulate_federation(FRAMES)
+    with pytest.raises(radofed.ConfigurationError, match=r"'adjust'.*'adjustment'"):
+        model.coefficients(adjust="holm")
+    with pytest.raises(radofed.ConfigurationError, match="unit 'patient' is not known"):
+        federation(unit="patient")
     with pytest.raises(radofed.ConfigurationError, match=r"'descibe'.*'describe'"):
         asked.plan("descibe", epsilon=1)
     with pytest.raises(radofed.ConfigurationError, match="give the epsilon"):
@@ -237,6 +249,7 @@ def test_what_cannot_be_planned_is_refused(asked):
         (("train",), {}, "name the estimator"),
         (("newton",), {}, 'plan."train", .newton.'),
         (("evaluate",), {}, "give the model"),
+        (("evaluate", "newton"), {}, "give what train.. returned"),
         (("train", "newtn"), {}, "did you mean 'newton'"),
         (("train", "newton"), {"journal": "x"}, "keeps no journal"),
         (("train", "newton"), {"epsilom": 1}, "'epsilon'"),
@@ -321,6 +334,8 @@ def test_a_model_of_a_number_predicts_in_units_and_says_them(tmp_path):
     assert len(found.bins) > 1
     with pytest.raises(radofed.ConfigurationError, match="is about scores of classes"):
         model.evaluate(asked, epsilon=1, cost="false-negative=2")
+    with pytest.raises(radofed.ModelError, match="evaluation of a label of classes"):
+        model.calibrated(found)
 
 
 def test_a_model_of_several_classes_predicts_their_names():
@@ -413,7 +428,7 @@ def test_a_number_that_is_learned_by_its_logarithm_has_ratios():
 
 @pytest.mark.more
 def test_effects_that_add_up_have_no_ratios(asked, model):
-    with pytest.raises(radofed.SchemaError, match="ratio of predictions"):
+    with pytest.raises(radofed.SchemaError, match="train newton with a clip of at least 1"):
         model.ratios()
     added = federation(COST).train("newton", epsilon=4, rounds=3)
     with pytest.raises(radofed.SchemaError, match="is no ratio"):

@@ -138,8 +138,10 @@ def test_what_persons_need_is_asked_for(table, tmp_path):
         simulate(table, epsilon=1, id_column="who", **OPTIONS)
     with pytest.raises(ConfigurationError, match="a person may be at 4 of 3 parties"):
         simulate(table, epsilon=1, unit="person", id_column="who", persons_may_repeat=4, **OPTIONS)
-    with pytest.raises(ConfigurationError, match='give unit = "person" and id_column'):
+    with pytest.raises(ConfigurationError, match="give id_column"):
         simulated_federation(table, label="ill", positive="1", unit="person")
+    with pytest.raises(ConfigurationError, match='give unit = "person" too, or leave id_column out'):
+        simulated_federation(table, label="ill", positive="1", id_column="who")
     with pytest.raises(ConfigurationError, match="a simulation over epochs protects records"):
         simulate(table, epsilon=1, unit="person", id_column="who", epochs=2, **{**OPTIONS, "folds": 10})
     few = tmp_path / "few.csv"

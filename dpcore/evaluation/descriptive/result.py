@@ -1,7 +1,7 @@
 """What an inquiry found: figures, each with its interval."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, Literal, Self
@@ -9,12 +9,14 @@ from typing import Any, Literal, Self
 from dpcore.errors import ConfigurationError
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.features import RealFeature
+from dpcore.records.texts import nearest
 
 Kind = Literal["rows", "share", "value", "size", "ratio", "points"]
 """How a figure is written: rows; a share in percent; a value or a size in the column's units, such as a mean or a
 standard deviation; a plain number, such as an odds ratio; a difference of shares, in percentage points."""
 
 _NOT_MEASURED = "not measured"
+_MOST_LISTED = 12
 
 
 @dataclass(frozen=True)
@@ -118,12 +120,22 @@ class Result:
         ]
         found = [each for each in alike if each.group == group] or ([] if group else alike)
         if len(found) != 1:
-            known = ", ".join(dict.fromkeys(each.quantity for each in self.figures))
-            raise ConfigurationError(
-                f"there are {len(found)} figures of {quantity!r} like this: give one of {known}, with its column, "
-                "group and level"
-            )
+            raise ConfigurationError(self._not_one(quantity, len(found)))
         return found[0]
+
+    def _not_one(self, quantity: str, found: int) -> str:
+        """Why there is not exactly one figure, and what there is."""
+        named = [each for each in self.figures if each.quantity == quantity]
+        if not named:
+            return f"there is no {quantity!r} here; {nearest(quantity, (each.quantity for each in self.figures))}"
+        many = f"{found} figures of {quantity!r} fit" if found else f"no figure of {quantity!r} fits"
+        ways = {
+            "column": dict.fromkeys(each.column for each in named if each.column),
+            "group": dict.fromkeys(each.group for each in named if each.group),
+            "level": dict.fromkeys(each.level for each in named if each.level is not None),
+        }
+        known = "; ".join(f"{name}: {_listed(values)}" for name, values in ways.items() if values)
+        return f"{many}: {f'choose one by its {known}' if known else 'leave its column, group and level out'}"
 
     def with_privacy(self, statement: PrivacyStatement) -> Self:
         """The same with the statement of the release that answered it."""
@@ -212,3 +224,8 @@ def _aligned(table: Table) -> list[str]:
         ).rstrip()
         for row in cells
     ]
+
+
+def _listed(names: Collection[str]) -> str:
+    """The first names, for an error."""
+    return ", ".join([*map(repr, list(names)[:_MOST_LISTED]), *["..."] * (len(names) > _MOST_LISTED)])

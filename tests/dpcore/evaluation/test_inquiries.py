@@ -294,5 +294,15 @@ def test_a_result_is_a_table_of_pandas(answered):
     found = answered(Describe(columns=("age",))).to_pandas()
     assert isinstance(found, pandas.DataFrame)
     assert set(found["quantity"]) >= {"mean", "median", "rows"}
-    with pytest.raises(ConfigurationError, match="give one of"):
-        answered(Describe(columns=("age",))).one("mode")
+
+
+def test_what_names_no_single_figure_is_refused_with_what_there_is(answered):
+    found = answered(Describe(columns=("age",), by="smoker"))
+    for asked_for, says in (
+        ({"quantity": "medain"}, "there is no 'medain' here; did you mean 'median'"),
+        ({"quantity": "mean", "column": "weight"}, "no figure of 'mean' fits.*column: 'age'"),
+        ({"quantity": "mean", "group": "maybe"}, "no figure of 'mean' fits.*group: '"),
+        ({"quantity": "mean"}, "2 figures of 'mean' fit: choose one by its column: 'age'; group: 'yes', 'no'"),
+    ):
+        with pytest.raises(ConfigurationError, match=says):
+            found.one(**asked_for)

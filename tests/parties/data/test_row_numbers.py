@@ -73,7 +73,7 @@ def test_a_column_of_ids_that_is_absent_is_refused_by_the_node_and_by_the_check(
         lambda: load(path, STRICT, row_key=KEY, id_column="patient"),
         lambda: check(STRICT, path, id_column="patient"),
     ):
-        with pytest.raises(DataError, match="no such column; did you mean 'patients'") as caught:
+        with pytest.raises(DataError, match="no such column, but there is 'patients'") as caught:
             read()
         assert (caught.value.line, caught.value.column) == (None, "patient")
 

@@ -212,7 +212,7 @@ def test_labels_that_cannot_be_drafted(table):
         drafted(path)
     with pytest.raises(ConfigurationError, match="never has the positive value '7'"):
         drafted(path, positive=["7"])
-    with pytest.raises(DataError, match="column 'digits': there is no such column; did you mean 'digit'"):
+    with pytest.raises(DataError, match="column 'digits': there is no such column, but there is 'digit'"):
         drafted(path, label_column="digits")
 
 
@@ -292,7 +292,7 @@ def test_columns_that_hold_no_feature_are_left_out_with_a_note_and_are_not_the_l
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"left_out": {"monht": "the epochs of rows"}}, "there is no such column; did you mean 'month'"),
+        ({"left_out": {"monht": "the epochs of rows"}}, "there is no such column, but there is 'month'"),
         ({"left_out": HELD, "label_column": "month"}, "'month' holds the epochs of rows, so it cannot be the label"),
         ({"left_out": {**HELD, "y": "sites"}}, "every column is left out"),
     ],
