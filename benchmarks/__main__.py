@@ -190,8 +190,23 @@ def run_one(name: str, *, everything: bool) -> list[Target]:
     report: Report = BENCHMARKS[name].run(everything=everything)
     busy = neighbours.cores_busy()
     at = {**machine(), "cores_busy_elsewhere": busy}
-    date = datetime.now(UTC).date().isoformat()
-    file = RESULTS / f"{name}.json"
+    if is_kept := skipped_more(RESULTS / f"{name}.json", report):
+        report.notes.append(f"results/{name}.json stays as it was: this run skipped what that one did not.")
+    else:
+        write_results(name, report, at)
+    tables = [*report.tables, *([targets_table(report.targets)] if report.targets else [])]
+    print("\n\n".join(str(table) for table in tables))
+    print("\n".join(["", *report.notes]))
+    if busy is not None and busy > QUIET_CORES and name in QUICK:
+        print(f"Other processes kept {busy} cores busy: repeat this on a quiet machine.")
+    written = "" if is_kept else f"; results/{name}.json, results/{name}.png"
+    print(f"\n{name} took {time.perf_counter() - start:.0f} s{written}\n", flush=True)
+    return report.targets
+
+
+def write_results(name: str, report: Report, at: dict[str, Any]) -> None:
+    """Write the JSON and the picture of a benchmark. at: the machine."""
+    date, file = datetime.now(UTC).date().isoformat(), RESULTS / f"{name}.json"
     found = report.as_json(at, date) | {"run_before": run_before(file)}
     written = json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False)
     file.write_text(written + "\n", encoding="utf-8")
@@ -199,13 +214,15 @@ def run_one(name: str, *, everything: bool) -> list[Target]:
     BENCHMARKS[name].draw(report, figure)
     figure.suptitle(f"{name} ({at['cores']} cores, Python {at['python']}, {date})", fontsize=10)
     figure.savefig(RESULTS / f"{name}.png", dpi=100)
-    tables = [*report.tables, *([targets_table(report.targets)] if report.targets else [])]
-    print("\n\n".join(str(table) for table in tables))
-    print("\n".join(["", *report.notes]))
-    if busy is not None and busy > QUIET_CORES and name in QUICK:
-        print(f"Other processes kept {busy} cores busy: repeat this on a quiet machine.")
-    print(f"\n{name} took {time.perf_counter() - start:.0f} s; results/{name}.json, results/{name}.png\n", flush=True)
-    return report.targets
+
+
+def skipped_more(file: Path, report: Report) -> bool:
+    """Whether a run skipped tables or peers, as its notes say, and the one in the file of results none."""
+
+    def skips(notes: Sequence[str]) -> bool:
+        return any(note.startswith("Skipped") for note in notes)
+
+    return file.exists() and skips(report.notes) and not skips(json.loads(file.read_text(encoding="utf-8"))["notes"])
 
 
 def run_before(file: Path) -> dict[str, Any] | None:

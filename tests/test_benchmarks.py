@@ -56,20 +56,43 @@ pytestmark = pytest.mark.more
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def test_results_keep_the_figures_of_the_run_before(monkeypatch, tmp_path):
-    class Made:
-        found = 1.0
+class Made:
+    """A benchmark."""
 
-        def run(self, *, everything: bool) -> Report:
-            target = Target("rounds", "s", figure=1.5, measured=self.found, at_least=False)
-            return Report("made", "", {}, [], [], [], targets=[target])
+    found = 1.0
+    notes: tuple[str, ...] = ()
 
-        def draw(self, report: Report, figure: Figure) -> None:
-            figure.subplots()
+    def run(self, *, everything: bool) -> Report:
+        target = Target("rounds", "s", figure=1.5, measured=self.found, at_least=False)
+        return Report("made", "", {}, [], [], [], notes=list(self.notes), targets=[target])
 
+    def draw(self, report: Report, figure: Figure) -> None:
+        figure.subplots()
+
+
+@pytest.fixture
+def made(monkeypatch, tmp_path):
     made = Made()
     monkeypatch.setattr(assembly, "RESULTS", tmp_path)
     monkeypatch.setitem(assembly.BENCHMARKS, "made", made)
+    return made
+
+
+def test_results_of_everything_are_not_replaced_by_those_of_a_part(made, tmp_path, capsys):
+    made.notes = ("Skipped two tables.",)
+    assembly.run_one("made", everything=True)
+    made.found, made.notes = 2.0, ("All draws are seeded.",)
+    assembly.run_one("made", everything=True)
+    capsys.readouterr()
+    made.found, made.notes = 3.0, ("Skipped two tables.",)
+    picture = (tmp_path / "made.png").read_bytes()
+    assembly.run_one("made", everything=True)
+    assert "results/made.json stays as it was: this run skipped what that one did not" in capsys.readouterr().out
+    assert json.loads((tmp_path / "made.json").read_text())["targets"][0]["measured"] == 2.0
+    assert (tmp_path / "made.png").read_bytes() == picture
+
+
+def test_results_keep_the_figures_of_the_run_before(made, tmp_path):
     assembly.run_one("made", everything=False)
     first = json.loads((tmp_path / "made.json").read_text())
     assert first["run_before"] is None
