@@ -214,8 +214,9 @@ class ExpectedCoefficients:
             found = f"about {usual}" if usual else "none"
         said = (
             f"at epsilon {float(self.epsilon):.4g} over {self.rows:,.0f} rows {found} of {self.count} coefficients "
-            "can be measured, as far as sizes say, the fewer the more columns determine one another and the rarer "
-            "levels and events are; the others will be stated as not measurable, and predictions may still be good."
+            "can be measured, as estimated from the numbers of rows and columns: fewer if columns determine one "
+            "another, or if levels and events are rare. The others will be stated as not measurable. Predictions may "
+            "still be good."
         )
         helps = [] if share >= _LEAST else self.enough()
         if helps:

@@ -19,7 +19,7 @@ def test_a_poisson_regression_of_persons_explains_most_of_what_a_pooled_one_does
     asked = {"label": "mdvis", "target": "count", "estimators": "newton", "unit": "person", "id_column": "person"}
     found = simulate(TABLE, epsilon=3, parties=4, folds=5, workers=0, **asked)
     explained = {each.learner: each.explained_mean for each in found.summaries}
-    assert explained["newton"] >= 0.75 * explained["pooled"]
+    assert explained["newton"] >= 0.9 * explained["pooled"]
     assert found.asked["newton"].unit == "one person, with all rows at one party"
 
 
