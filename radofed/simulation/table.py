@@ -77,7 +77,7 @@ def read_table(
     ConfigurationError, SchemaError or DataError, also if no row is usable.
     """
     label, positive = _texts_of_label(label, positive)
-    if target not in (None, *LABEL_TYPES):
+    if target is not None and target not in LABEL_TYPES:
         raise ConfigurationError(f"no type of label is called {target!r}; {nearest(target, LABEL_TYPES)}")
     groups = None if group_column is None else _groups(source, group_column)
     persons = None if id_column is None else TablePersons(ids_of(source, id_column), persons_may_repeat)
