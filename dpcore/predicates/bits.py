@@ -37,12 +37,14 @@ class Bit(IntEnum):
 
 @dataclass(frozen=True)
 class BitStep:
-    """One operation. place: the number of its result; reads: those of the results that it reads."""
+    """One operation."""
 
     place: int
+    """The number of its result."""
     operation: Bit
     numbers: tuple[int, ...]
     reads: tuple[int, ...]
+    """The numbers of the results that it reads."""
 
 
 @dataclass(frozen=True)

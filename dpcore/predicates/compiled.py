@@ -75,10 +75,12 @@ def run(  # noqa: C901, PLR0912 - a branch for each operation; calls for tiles w
 ) -> None:
     """Run the code over rows, tile by tile. Each line of code writes bits to a slot.
 
-    features: (rows, d). columns: the needed ones of d. usable: (words,). given: (g, words), what GIVEN reads. code: a
-    line's `FIRST` and `SECOND` are slots, a place among `columns` and the bound for AT_LEAST (within 2^31), a line of
-    `given` for GIVEN. Its bits in usable rows are added to `counts` at COUNTED, and its bits go to the line KEPT of
-    `kept`, unless these are -1. tile_rows: a multiple of 64. Bits of `kept` beyond the last row are undefined.
+    FIRST and SECOND of a line are slots; of AT_LEAST a place among `columns` and the bound, within 2^31; of GIVEN a
+    line of `given`. The line's bits in usable rows are added to `counts` at COUNTED, and its bits go to the line KEPT
+    of `kept`, unless these are -1.
+
+    features: (rows, d). columns: the needed ones of d. usable: (words,). given: (g, words). tile_rows: a multiple of
+    64. Bits of `kept` beyond the last row are undefined.
     """
     rows = len(features)
     tile = np.zeros((len(columns), tile_rows + _APART), dtype=np.int32)
