@@ -4,7 +4,7 @@ They run over tiles of rows that stay in a core's cache, without the interpreter
 machine slow one another down little (benchmarks/processes.py).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -55,9 +55,9 @@ class BitProgram:
     columns: tuple[int, ...]
     """The features' coordinates that numbers of AT_LEAST count."""
     counted: tuple[int, ...]
-    """The results whose bits in usable rows are counted."""
+    """The results, of steps, whose bits in usable rows are counted."""
     kept: tuple[int, ...]
-    """The results of which every bit is returned."""
+    """The results, of steps, of which every bit is returned."""
 
     @cached_property
     def given(self) -> tuple[int, ...]:
@@ -74,12 +74,17 @@ class BitProgram:
         """
         from dpcore.predicates.compiled import run  # noqa: PLC0415 - imports Numba
 
+        assert len(usable) == -(-len(features) // WORD_ROWS), "usable has a bit for each row"
+        assert max(self.columns, default=-1) < features.shape[1], "columns are some of the features"
+        assert all(len(given[place]) == len(usable) for place in self.given), "given bits are of the same rows"
         code, slots = self._code
         lines = np.stack([given[place] for place in self.given]) if self.given else np.empty((0, 0), dtype=np.uint64)
         counts = np.zeros(len(self.counted), dtype=np.int64)
         kept = np.empty((len(self.kept), len(usable)), dtype=np.uint64)
         columns = np.array(self.columns, dtype=np.int64)
-        features = np.require(features, requirements=("C", "A"))
+        if not (features.flags.c_contiguous and features.flags.aligned):
+            # A copy of all columns may be as large as the party's table.
+            features, columns = np.ascontiguousarray(features[:, columns]), np.arange(len(columns))
         run(features, columns, usable, lines, code, slots, self.tile_rows, counts, kept)
         return dict(zip(self.counted, counts.tolist(), strict=True)), dict(zip(self.kept, kept, strict=True))
 
@@ -123,13 +128,8 @@ class _Coding:
             slot, self._used = self._used, self._used + 1
         self._slots[place] = slot
         first, second = (*numbers, 0, 0)[:2]
-        is_own = operation != Bit.GIVEN
-        counted = self._counted.get(place, -1) if is_own else -1
-        kept = self._kept.get(place, -1) if is_own else -1
-        self._lines.append((operation, first, second, slot, counted, kept))
+        self._lines.append((operation, first, second, slot, self._counted.get(place, -1), self._kept.get(place, -1)))
 
     def _release(self, step: BitStep) -> None:
-        ended: Collection[int] = {
-            place for place in (*step.reads, step.place) if self._last.get(place, place) == step.place
-        }
+        ended = {place for place in (*step.reads, step.place) if self._last.get(place, place) == step.place}
         self._free.extend(self._slots[place] for place in ended)

@@ -35,7 +35,7 @@ class Block:
 
         self._shared_bits = shared_bits
         self.part = slice(first, min(first + rows, records.rows))
-        self.features = records.features[self.part]
+        self.features = np.asarray(records.features[self.part])
         self._columns = _columns(records, self.part, coordinates)
         self._coding, self._whole_labels = records.coding, records.labels[self.part]
         self._labels = self._coding.values(self._whole_labels)

@@ -250,7 +250,7 @@ def values(predicates: Sequence[Predicate], schema: Schema, records: Records, fr
 
 
 def block_rows(program: Program) -> int:
-    """Rows of a block: fewer if many results or columns are kept, to bound memory."""
+    """Rows of a block: fewer if many results or coordinates of forms are kept, to bound memory."""
     bits = _COLUMN_BITS * len(program.coordinates) + program.row_bits
     fitting = _BLOCK_BITS // max(1, bits) // WORD_ROWS * WORD_ROWS
     return max(_LEAST_ROWS, min(MOST_ROWS, fitting))

@@ -108,15 +108,22 @@ class Program:
             if not isinstance(operation, Bit):
                 known[place] = operation(block, *numbers, *[known[read] for read in reads])
             elif self._is_first_bit(place):
-                given = {read: cast("Bits", known[read]) for read in self._bits.given}
-                counts, kept = self._bits.run(block.features, block.usable_bits, given)
-                for each, bits in kept.items():
-                    known[each] = bits
+                counts = self._run_bits(block, known)
             if asking:
                 result = known[place]
                 yield asking, counts[place] if result is None else result
+                # Not kept while later steps run.
+                del result
             for read in last_reads:
                 known[read] = None
+
+    def _run_bits(self, block: Block, known: list[Result | None]) -> dict[int, int]:
+        """Run the steps on bits: returns counts by step, and adds what is kept to `known`."""
+        given = {read: cast("Bits", known[read]) for read in self._bits.given}
+        counts, kept = self._bits.run(block.features, block.usable_bits, given)
+        for place, bits in kept.items():
+            known[place] = bits
+        return counts
 
     @cached_property
     def _bits(self) -> BitProgram:
@@ -137,18 +144,15 @@ class Program:
 
     @cached_property
     def row_bits(self) -> int:
-        """The most bits for a row that results take at any time. Of those on bits, what is kept appears at once."""
-        kept = set(self._bits.kept)
-        taken = [
-            int(place in kept) * _BITS if isinstance(operation, Bit) else _ROW_BITS.get(operation, _BITS)
-            for place, (operation, _, _) in enumerate(self.steps)
-        ]
+        """The most bits for a row that results take at any time. What is kept of bits appears at once, as one array."""
+        taken = [0 if isinstance(operation, Bit) else _ROW_BITS.get(operation, _BITS) for operation, _, _ in self.steps]
         now = most = 0
         for place, step in enumerate(self.steps):
-            if not isinstance(step.operation, Bit):
-                now += taken[place]
-            elif self._is_first_bit(place):
-                now += _BITS * len(kept)
+            now += taken[place]
+            if isinstance(step.operation, Bit) and self._is_first_bit(place):
+                now += _BITS * len(self._bits.kept)
+                # Given bits are copied while the steps run.
+                most = max(most, now + _BITS * len(self._bits.given))
             most = max(most, now)
             now -= sum(taken[read] for read in self._last_reads[place])
         return most
@@ -187,8 +191,9 @@ def compiled(
 def _in_order(program: Program) -> Program:
     """The same steps: bits of labels and forms, then the steps on bits, then values.
 
-    Among these each is just before the first that reads it, so that few parts of a conjunction are kept at once.
-    Predicates on one column follow one another, so that it stays in a core's cache.
+    Among these each is just before the first that reads it, so that few parts of a conjunction are kept at once. Values
+    of the first sums come with them where no later step reads them, so that these sums are not kept. Bits of one column
+    follow one another, so that it stays in a core's cache.
     """
     needed: dict[int, None] = {}
     for root in sorted(program.roots, key=_first_columns(program).__getitem__):
@@ -200,8 +205,7 @@ def _in_order(program: Program) -> Program:
             waiting.extend(reversed(missing))
             if not missing:
                 needed.setdefault(waiting.pop())
-    of_bits = {place for place in needed if program.steps[place].operation in _OF_BITS}
-    first = of_bits.union(*(program.steps[place].reads for place in of_bits))
+    first = _first(program, tuple(needed))
 
     def turn(place: int) -> int:
         return 0 if place in first else 1 if isinstance(program.steps[place].operation, Bit) else 2
@@ -212,12 +216,38 @@ def _in_order(program: Program) -> Program:
     return replace(program, steps=tuple(steps), roots=tuple(places[root] for root in program.roots))
 
 
+def _first(program: Program, needed: Sequence[int]) -> set[int]:
+    """Bits of labels and forms, the sums that these read, and such values of these sums as no later step reads alone.
+
+    needed: every step after those that it reads.
+    """
+    of_bits = {place for place in needed if program.steps[place].operation in _OF_BITS}
+    required = of_bits.union(*(program.steps[place].reads for place in of_bits))
+    found = set(required)
+    for place in needed:
+        operation, _, reads = program.steps[place]
+        if not isinstance(operation, Bit) and reads and found.issuperset(reads):
+            found.add(place)
+    read_first: set[int] = set()
+    read_later: set[int] = set()
+    for place in reversed(needed):
+        # Values that are kept for later steps only are smaller than their sums, but may be many.
+        if place not in required and place in read_later and place not in read_first:
+            found.discard(place)
+        (read_first if place in found else read_later).update(program.steps[place].reads)
+    return found
+
+
 def _first_columns(program: Program) -> list[int]:
-    """For each step, the first of the columns that it or a step below it reads; after all of them if it reads none."""
+    """For each step on bits, the first of the columns that it or a step below it reads; after all of them for others.
+
+    So values keep their order: those of one sum, which batches ask side by side, are computed side by side.
+    """
     found: list[int] = []
     for operation, numbers, reads in program.steps:
         own = numbers[:1] if operation is Bit.AT_LEAST else ()
-        found.append(min((*own, *(found[read] for read in reads)), default=len(program.columns)))
+        below = (found[read] for read in reads) if isinstance(operation, Bit) else ()
+        found.append(min((*own, *below), default=len(program.columns)))
     return found
 
 

@@ -1,5 +1,7 @@
 """The compiled steps on bits agree with NumPy, whatever the rows, columns and steps."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -84,6 +86,37 @@ def test_features_in_another_order_are_read_as_they_are():
     program = BitProgram((BitStep(0, Bit.AT_LEAST, (0, 2), ()),), (1,), (0,), ())
     counts, _ = program.run(features, packed(np.ones((1, 500), dtype=bool))[0], {})
     assert counts == {0: int((features[:, 1] >= 2).sum())}
+
+
+@pytest.mark.parametrize("order", ["other", "unaligned"])
+def test_features_that_are_copied_are_those_that_are_needed(order):
+    """So that a block of a wide table takes no more memory than its parts in use."""
+    whole = np.random.default_rng(5).integers(-9, 9, (4096, 500), dtype=np.int32)
+    if order == "other":
+        features = np.asfortranarray(whole)
+    else:
+        features = np.frombuffer(b"\0" + whole.tobytes(), dtype=np.int32, offset=1).reshape(whole.shape)
+    program = BitProgram((BitStep(0, Bit.AT_LEAST, (0, 2), ()),), (7,), (0,), ())
+    usable = packed(np.ones((1, len(whole)), dtype=bool))[0]
+    program.run(whole, usable, {})
+    tracemalloc.start()
+    counts, _ = program.run(features, usable, {})
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert counts == {0: int((whole[:, 7] >= 2).sum())}
+    assert peak < whole.nbytes // 50
+
+
+def test_compiled_code_reads_nothing_beyond_its_arrays():
+    features, usable = np.zeros((65, 2), dtype=np.int32), np.zeros(2, dtype=np.uint64)
+    compared = BitProgram((BitStep(0, Bit.AT_LEAST, (0, 0), ()),), (2,), (0,), ())
+    joined = BitProgram((BitStep(0, Bit.COMPLEMENT, (), (-1,)),), (), (0,), ())
+    with pytest.raises(AssertionError, match="columns are some of the features"):
+        compared.run(features, usable, {})
+    with pytest.raises(AssertionError, match="usable has a bit for each row"):
+        joined.run(features, usable[:1], {-1: usable})
+    with pytest.raises(AssertionError, match="given bits are of the same rows"):
+        joined.run(features, usable, {-1: usable[:1]})
 
 
 def test_tiles_stay_small_and_slots_are_used_again():

@@ -1,5 +1,6 @@
 """Values and sums of predicates: exact, as defined, and independent of how rows and work are divided."""
 
+import tracemalloc
 from fractions import Fraction
 
 import numpy as np
@@ -31,6 +32,7 @@ from dpcore.predicates.expressions import (
     swap_label,
 )
 from dpcore.predicates.program import Program, Step, compiled, stored_bound
+from dpcore.records.elsewhere import FeaturesElsewhere
 from dpcore.records.records import Records
 from tests.dpcore.predicates.predicate_cases import (
     AGE,
@@ -185,10 +187,10 @@ def test_shared_parts_are_computed_once():
 
 def test_results_are_freed_after_their_last_use():
     batch = [AtLeast("age", Fraction(i)) & LabelIs(positive=True) for i in range(50)]
-    # The label alone: the conjunctions are counted tile by tile.
-    assert compiled(batch, SCHEMA).row_bits == 1
+    # The label alone, and its copy for the compiled code: the conjunctions are counted tile by tile.
+    assert compiled(batch, SCHEMA).row_bits == 1 + 1
     # And they are kept for each row, where each row's are asked for.
-    assert compiled(batch, SCHEMA, by_row=True).row_bits == 1 + 50
+    assert compiled(batch, SCHEMA, by_row=True).row_bits == 1 + 1 + 50
     mixed = compiled([Clipped(Affine((("age", 1),)), 2) & Flag("smoker")], SCHEMA)
     # The flag is kept while the sum and the fraction are computed.
     assert mixed.row_bits == 1 + 64 + 32
@@ -205,6 +207,50 @@ def test_parts_of_a_long_conjunction_are_joined_as_they_are_computed(kind):
     # And the bit of all tests.
     assert both.row_bits == 1 + 32 + 64 + 32
     assert all(read < place for place, step in enumerate(both.steps) for read in step.reads)
+
+
+def test_sums_do_not_wait_for_bits_that_they_are_not_joined_with():
+    forms = [Affine((("age", i), ("pay", 1))) for i in range(1, 50)]
+    flag = AtLeast("age", Fraction(1))
+    # A sum and a fraction at a time.
+    assert compiled([each for form in forms for each in (NonNegative(form), Clipped(form, 3))], SCHEMA).row_bits == 96
+    joined = [each for form in forms for each in (Clipped(form, 3), Clipped(form, 7) & flag)]
+    # And the flag.
+    assert compiled(joined, SCHEMA).row_bits == 1 + 64 + 32
+    # One sum waits for the flag, not the fractions that are made of it.
+    one = [NonNegative(forms[0]), *(Clipped(forms[0], i) & flag for i in range(1, 50))]
+    assert compiled(one, SCHEMA).row_bits == 1 + 64 + 32 + 32
+
+
+@given(batches)
+def test_steps_read_earlier_ones_and_those_on_bits_are_together(batch: list[Predicate]):
+    program = compiled(batch, SCHEMA)
+    assert all(read < place for place, step in enumerate(program.steps) for read in step.reads)
+    bits = [place for place, step in enumerate(program.steps) if isinstance(step.operation, Bit)]
+    assert not bits or bits == list(range(bits[0], bits[-1] + 1))
+
+
+@pytest.mark.parametrize("kind", [NonNegative, lambda form: Clipped(form, 7)], ids=["given bits", "kept bits"])
+def test_results_take_as_much_memory_as_is_stated(kind):
+    records = random_records(8192, 3)
+    batch = [kind(Affine((("age", i), ("pay", 1)))) & AtLeast("pay", Fraction(i, 100)) for i in range(1, 400)]
+    program = compiled(batch, SCHEMA)
+    block = Block(records, 0, records.rows, program.coordinates, 16)
+    for _ in range(2):
+        tracemalloc.start()
+        totals = [block.total(result) for _, result in program.run(block)]
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert len(totals) == len(batch)
+    # What an operation makes beside its result, in 64 bits a row, is not counted, nor are the interpreter's objects.
+    assert peak <= (program.row_bits + 4 * 64) * records.rows // 8 + (1 << 17)
+
+
+def test_features_elsewhere_are_not_read():
+    away = Records(FeaturesElsewhere(3, SCHEMA.d, None), np.ones(3, np.int8), np.ones(3, np.bool_))
+    for predicate in (LabelIs(positive=True), Flag("old"), NonNegative(Affine((("age", 1),)))):
+        with pytest.raises(PlanError, match="not on this machine"):
+            sums([predicate], SCHEMA, away, 8)
 
 
 def test_predicates_on_one_column_are_computed_one_after_the_other():
@@ -228,7 +274,7 @@ def test_bits_of_labels_and_forms_come_first_and_values_last():
     form = Affine((("age", 1), ("pay", 2)))
     batch = [Clipped(form, 3) & (Flag("smoker") | NonNegative(form)), LabelIs(positive=True) & Flag("old")]
     operations = [step.operation for step in compiled(batch, SCHEMA).steps]
-    assert operations[:3] == [Block.weighted, Block.sum_at_least, Block.positive]
+    assert operations[:3] == [Block.positive, Block.weighted, Block.sum_at_least]
     assert {type(operation) for operation in operations[3:7]} == {Bit}
     assert operations[7:] == [Block.clipped, Block.where]
 
