@@ -40,7 +40,7 @@ OF_PERSONS = {"unit": "person", "id_column": "id"}
 def test_a_federation_says_what_is_odd():
     for changed, sentence in (
         ({"encrypt": "no"}, "encrypt is 'no': give True or False"),
-        ({"schema": None}, "the schema is a NoneType: give one"),
+        ({"schema": None}, "give the schema that the parties share"),
         ({"seed": "x"}, "seed is 'x': give an integer"),
         ({"parties": {"North": rows(), "south": rows()}}, "a party is called 'North': give it a name"),
         ({"parties": {1: rows(), "1": rows()}}, "a party is called 1: give it a name"),

@@ -54,8 +54,8 @@ def test_choices_that_no_draft_can_have_are_refused(table, tmp_path):
             infer(table, "ill", ["yes"], **options)
 
     refused("column 'ill' holds what was to be excluded", excluded=["ill"])
-    refused("did you mean 'stage'", DataError, excluded=["stages"])
-    refused("did you mean 'stage'", DataError, categories={"stages": None})
+    refused("but there is 'stage'", DataError, excluded=["stages"])
+    refused("but there is 'stage'", DataError, categories={"stages": None})
     refused("'ill' is the label's column", categories={"ill": None})
     refused("holds what was to be excluded, so it is no feature", excluded=["site"], categories={"site": None})
     refused("so it cannot be of the label", target="event", event="site", excluded=["site"])

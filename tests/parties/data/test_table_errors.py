@@ -174,7 +174,7 @@ def test_the_place_in_parquet_is_a_row(tmp_path, monkeypatch):
         (b"", "data.parquet", "the file is empty"),
         (HEADER, "data.csv", "a header but no rows"),
         (HEADER.strip(), "data.csv", "a header but no rows"),
-        (HEADER.replace("age", "Age") + "1,yes,clerk,1,yes\n", "data.csv", "did you mean 'Age'?"),
+        (HEADER.replace("age", "Age") + "1,yes,clerk,1,yes\n", "data.csv", "but there is 'Age'"),
         (
             HEADER.replace("pixel", "age") + "1,yes,clerk,1,yes\n",
             "data.csv",

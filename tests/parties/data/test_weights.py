@@ -74,7 +74,7 @@ def test_a_draft_takes_a_column_as_the_weight(table):
     for wrong in ("w", "w=x", "=3"):
         with pytest.raises(ConfigurationError, match="write COLUMN=UPPER"):
             parsed_weight(wrong)
-    with pytest.raises(DataError, match="did you mean 'w'"):
+    with pytest.raises(DataError, match="but there is 'w'"):
         infer_shared(table, asked, weight=("ww", 5.0))
 
 
