@@ -31,7 +31,7 @@ from benchmarks.processes_worker import Job, Turn
 from dpcore.numbers.processors import processors
 
 COUNTS = (1, 2, 4, 8)
-REPEATS = 3
+REPEATS = 5
 # Seconds of one process in a turn, and of the control: a scheduler moves processes to idle cores within milliseconds.
 TURN_S, CONTROL_TIMES = 0.5, 10
 # Seconds of a turn above which a computation has no other turn.

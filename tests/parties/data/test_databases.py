@@ -118,7 +118,7 @@ def test_a_row_without_an_id_is_left_out_and_stops_no_party(tmp_path, kind):
     [
         ([], QUERY, "the query returns no row", (None, None)),
         (ROWS, "SELECT * FROM patient", "refuses the query .*patient", (None, None)),
-        (ROWS, "SELECT id, age AS Age, dose, ill FROM patients", "did you mean 'Age'", (None, "age")),
+        (ROWS, "SELECT id, age AS Age, dose, ill FROM patients", "but there is 'Age'", (None, "age")),
         (ROWS, "SELECT 1; SELECT 2", "refuses the query", (None, None)),
         (
             ROWS,
