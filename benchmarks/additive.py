@@ -256,6 +256,7 @@ def draw(report: Report, figure: Figure) -> None:
     for axes in panels[len(sets) :]:
         axes.remove()
     panels[0].set_ylabel("test error in %", fontsize=8)
-    figure.supxlabel("epsilon", fontsize=8)
+    for axes in panels[len(panels) // 2 : len(sets)]:
+        axes.set_xlabel("epsilon", fontsize=8)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8)

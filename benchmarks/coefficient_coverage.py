@@ -1,4 +1,4 @@
-"""Claim: of the intervals of coefficients that models state on real tables, at least 95 of 100 hold the pooled value.
+"""Claim: of 100 intervals of coefficients on real tables 95 or more hold the pooled value, within the runs' error.
 
 The table is the population, as in benchmarks.interval_coverage: each run draws as many rows from it, with replacement,
 and trains on them with the noise of four parties, one of which may collude, in real numbers. A stated interval holds if
