@@ -166,11 +166,14 @@ def run_at_once(names: Sequence[str]) -> list[Target]:
         print(done.stdout if done.returncode == 0 else done.stderr, flush=True)
         return done
 
+    begun_ns = time.time_ns()
     with ThreadPoolExecutor(processors()) as pool:
         failed = [name for name, done in zip(names, pool.map(run, names), strict=True) if done.returncode]
     if failed:
         sys.exit(f"These benchmarks failed, see their errors above: {', '.join(failed)}")
-    return [target for name in names for target in _targets_of(name)]
+    # Results that a run left as they were (`skipped_more`) are not of this run.
+    written = [name for name in names if (RESULTS / f"{name}.json").stat().st_mtime_ns >= begun_ns]
+    return [target for name in written for target in _targets_of(name)]
 
 
 def _command_of(name: str) -> list[str]:

@@ -166,6 +166,10 @@ def test_benchmarks_at_once_give_their_targets_and_name_what_failed(monkeypatch,
     monkeypatch.setattr(assembly, "_command_of", lambda name: [sys.executable, "-c", made.format(write), name])
     assert [found.what for found in assembly.run_at_once(["one", "two"])] == ["rounds", "rounds"]
     assert "table of two" in capsys.readouterr().out
+    # Which leaves the results of `two` as they were: their targets are not of this run.
+    leave = f"name == 'two' or {write}"
+    monkeypatch.setattr(assembly, "_command_of", lambda name: [sys.executable, "-c", made.format(leave), name])
+    assert len(assembly.run_at_once(["one", "two"])) == 1
     fail = "sys.exit('no table' if name == 'one' else 0)"
     monkeypatch.setattr(assembly, "_command_of", lambda name: [sys.executable, "-c", made.format(fail), name])
     with pytest.raises(SystemExit, match="errors above: one"):

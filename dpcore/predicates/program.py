@@ -128,16 +128,16 @@ class Program:
     @cached_property
     def _bits(self) -> BitProgram:
         """The steps on bits."""
-        own = {place for place, step in enumerate(self.steps) if isinstance(step.operation, Bit)}
+        steps = tuple(
+            BitStep(place, step.operation, step.numbers, step.reads)
+            for place, step in enumerate(self.steps)
+            if isinstance(step.operation, Bit)
+        )
+        own = {step.place for step in steps}
         read_later = {read for place, step in enumerate(self.steps) if place not in own for read in step.reads}
         kept = own & (read_later | set(self.roots) if self.by_row else read_later)
-        return BitProgram(
-            tuple(BitStep(place, step.operation, step.numbers, step.reads)
-                  for place, step in enumerate(self.steps) if isinstance(step.operation, Bit)),
-            self.columns,
-            tuple(sorted((own & set(self.roots)) - kept)),
-            tuple(sorted(kept)),
-        )  # fmt: skip
+        counted = (own & set(self.roots)) - kept
+        return BitProgram(steps, self.columns, tuple(sorted(counted)), tuple(sorted(kept)))
 
     def _is_first_bit(self, place: int) -> bool:
         return place == self._bits.steps[0].place

@@ -289,12 +289,9 @@ def no_such_column(table: Table, column: str) -> DataError:
             check = f"check the names of {table.path}'s columns"
         case _:
             check = "check that the file has a header line"
-    if near is not None:
-        # The wrong name may be the table's, or what asks for it.
-        return table.error(
-            f"there is no such column, but there is {near!r}: correct the name that is wrong", column=column
-        )
-    return table.error(f"there is no such column; {check}", column=column)
+    # The wrong name may be the table's, or what asks for it.
+    hint = f"; {check}" if near is None else f", but there is {near!r}: correct the name that is wrong"
+    return table.error(f"there is no such column{hint}", column=column)
 
 
 def located(table: Table, error: CellError, first_row: int) -> DataError:

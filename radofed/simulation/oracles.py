@@ -7,6 +7,7 @@ seed of the parties' draws contains the estimator's name and the query's number,
 import hashlib
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -352,7 +353,7 @@ def _persons_of(parties: Mapping[str, Any], id_column: str, repeat: int) -> Tabl
     A UserWarning says whose rows are at more parties than `repeat`: parties that do not see one another's ids cannot.
     """
     ids: dict[str, int] = {}
-    codes, persons, at = [], 0, np.zeros(0, dtype=np.int64)
+    codes, persons, at = [], 0, Counter[int]()
     for name, data in parties.items():
         try:
             shared = ids_of(as_source(data), id_column, ids)
@@ -361,10 +362,9 @@ def _persons_of(parties: Mapping[str, Any], id_column: str, repeat: int) -> Tabl
         own, numbered = np.unique(shared, return_inverse=True)
         codes.append(numbered + persons)
         persons += len(own)
-        at = np.pad(at, (0, len(ids) - len(at)))
-        at[own] += 1
-    if many := int((at > repeat).sum()):
-        most = int(at.max())
+        at.update(own.tolist())
+    if many := sum(parties_of > repeat for parties_of in at.values()):
+        most = max(at.values())
         warnings.warn(
             f"{amount(many, 'id')} of {id_column!r} {'is' if many == 1 else 'are'} at up to {most} parties: the "
             f"epsilon holds for a person's rows at {repeat} of them, not for all; give persons_may_repeat={most}",
