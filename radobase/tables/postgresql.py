@@ -151,6 +151,10 @@ _QUOTED = ("0A", "28", "3D", "3F", "42")
 _LOST_STATES = ("08", "57P")
 # No connection, a transaction to repeat, no resources, a lock, an administrator: such a fault ends by itself.
 _PASSING_STATES = ("08", "40", "53", "55P03", "57")
+_CANCELLED = (
+    "the server cancelled the query (SQLSTATE 57014: this user's statement_timeout, or an administrator); raise that "
+    "limit, or ask the server's administrator"
+)
 # Why a connection fails until a person corrects something: libpq's own reasons, and the server's in English. The server
 # may answer in another language.
 _TO_CORRECT = re.compile(
@@ -241,9 +245,12 @@ class PostgreSql:
             return WRITES
         if state.startswith(_LOST_STATES) or (not state and "server closed" in text):
             return LOST
+        if state == "57014":
+            return _CANCELLED
         if state.startswith(_QUOTED) and (message := _MESSAGE.search(text)):
             return f"the database refuses the query ({first_line(message[1])}); correct the query, or the user's rights"
-        return f"the query failed (SQLSTATE {state or 'unknown'}; the server's log says more); correct query or table"
+        to_do = "read it again later" if state.startswith(_PASSING_STATES) else "correct query or table"
+        return f"the query failed (SQLSTATE {state or 'unknown'}; the server's log says more); {to_do}"
 
 
 def _sqlstate(error: Exception) -> str:
