@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -28,6 +29,7 @@ from dpcore.estimators.private_newton import PrivateNewton
 from learner.federation import Federation
 from learner.journal import SessionSource
 from learner.session import Session
+from learner.training import AskedTraining
 
 POOLED_ROWS, PARTIES, ROUNDS = 1_000_000, 4, 8
 SIZES = {"16,000 rows": 16_000, "1,000,000 rows": POOLED_ROWS}
@@ -50,12 +52,15 @@ class Costs:
 
 
 def train(session: Session, running: Nodes, journal: Path) -> PrivateNewton:
-    """One training, each of whose queries is on disk, in a journal and charged, as `rado learner train` asks them."""
+    """One training as `rado learner train` asks: each query is on disk, in a journal and charged.
+
+    Parties are asked first whether they would accept all of it.
+    """
     source = SessionSource(session, journal, asks_again=True)
-    federation = Federation(source, running.schema)
-    model = PrivateNewton(rounds=ROUNDS).fit_queries(federation.within(EPSILON, DELTA))
-    require(len(federation.answers) == ROUNDS, f"{len(federation.answers)} answers")
-    return model
+    asked = AskedTraining("newton", PrivateNewton(rounds=ROUNDS), running.schema, EPSILON, DELTA, {})
+    trained = asked.run(Federation(source, running.schema))
+    require(len(trained.oracle.answers) == ROUNDS, f"{len(trained.oracle.answers)} answers")
+    return cast("PrivateNewton", trained.estimator)
 
 
 def _training(

@@ -46,7 +46,7 @@ from learner.inquiring import Inquiring
 from learner.named_estimates import Asked, NamedEstimates, unnamed
 from learner.planning import Plan
 from learner.release import moments_of
-from learner.requests import GradientRequest, MomentsRequest, StatisticRequest
+from learner.requests import BudgetRequest, GradientRequest, MomentsRequest, StatisticRequest
 from radobase.presentation.notebook import fragment
 from radobase.printing import amount
 from wire.errors import WireError, exit_code_of
@@ -479,7 +479,7 @@ class BudgetedOracle(Inquiring):
         if self._delta == 0:
             raise ConfigurationError(f"{what} have Gaussian noise, which has no delta of 0: give a delta such as 1e-6")
 
-    def _plan(self, request: StatisticRequest | MomentsRequest | GradientRequest) -> Plan:
+    def _plan(self, request: BudgetRequest) -> Plan:
         if request.part > self._left:
             raise ConfigurationError(
                 f"the query takes {float(request.part):.4g} of the budget and {float(self._left):.4g} of it is left: "

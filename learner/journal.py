@@ -23,7 +23,7 @@ from learner.composition import Unanswered
 from learner.history import AskedBefore, AskedBeforeError, NotAskedBeforeError, opened_releases, question_digest
 from learner.planning import Plan
 from learner.release import Release
-from learner.requests import Request
+from learner.requests import BudgetRequest, Request
 from learner.session import AttemptLostError, OnStatus, QueryEndedError, Session
 from radobase.printing import listed
 from radobase.reading import FileKind, parse_json, read_text, with_remedy
@@ -185,8 +185,7 @@ class SessionSource:
     def _asked(self, asked: str, plan: Plan) -> Release:
         if (earlier := self._before(plan)) is not None:
             return self._reused(asked, earlier)
-        if plan.query_id in self._requests:
-            self._session.check_accepted(self._requests[plan.query_id], plan)
+        self._ask_first(plan)
         if self._unopened:
             attempts = 1 + sum(query.attempts for query in self.unanswered)
             self._note(
@@ -198,6 +197,18 @@ class SessionSource:
         query_id = self._session.prepare(plan)
         self._record(asked, query_id)
         return self._followed(query_id, "sending")
+
+    def _ask_first(self, plan: Plan) -> None:
+        """Ask parties about what they may not accept. Raises WireError(COHORT_TOO_SMALL) if too few would."""
+        request = self._requests.get(plan.query_id)
+        if request is None:
+            return
+        is_first = self._next == 0 and not self._unopened
+        if is_first and request.training is not None and isinstance(request, BudgetRequest) and request.part < 1:
+            for sentence in self._session.check_training(request, plan, self._timeout_s):
+                self._note(sentence)
+        else:
+            self._session.check_accepted(request, plan)
 
     def _before(self, plan: Plan) -> AskedBefore | None:
         """The earlier query whose answer is to be used. A run may ask the same again in another round of its own."""

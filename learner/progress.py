@@ -14,7 +14,7 @@ from typing import Any, Protocol, TextIO
 from dpcore.accounting.protection import ReleaseCost
 from dpcore.errors import PlanError
 from radobase.printing import amount, duration, listed, printable
-from wire.errors import CATALOGUE, Code, WireError
+from wire.errors import CATALOGUE, Code, TimedOutError, WireError
 from wire.query import Query, setting_of
 from wire.roster import Roster
 from wire.statements import Acceptance, open_statement
@@ -378,16 +378,36 @@ class WouldAccept:
         }
 
 
-def check_enough(found: WouldAccept, query: Query) -> None:
+def check_enough(found: WouldAccept, query: Query, about: str = "") -> None:
     """Raise WireError(COHORT_TOO_SMALL) if so many parties would refuse a query that no cohort could form.
 
-    query: the question, whose parties are all that are asked. Those that were not waited for may accept.
+    query: the question, whose parties are all that are asked. Those that were not waited for may accept. about: what
+    was asked about, if it is more than the query that comes next.
     """
     asked = len(query.binding.parties)
     if asked - len(found.refusals) < found.cohort_min:
-        would = f"Asked first, {len(found.refusals)} of {asked} would refuse, and {found.cohort_min} have to accept"
+        first = f"Asked first about {about}" if about else "Asked first"
+        would = f"{first}, {len(found.refusals)} of {asked} would refuse, and {found.cohort_min} have to accept"
         detail = f"{would}; nothing was sent."
         raise WireError(Code.COHORT_TOO_SMALL, detail, advice_of_refusals(found.refusals, query))
+
+
+def told_before(what: str, ask: Callable[[], Sequence[WouldAccept]]) -> list[str]:
+    """What parties say that would refuse, when `ask` asks before the first query about all that will be asked.
+
+    what: that, in words. Parties that do not answer questions, or not in time, do not hinder it: a warning says so.
+    Raises what asking raises otherwise, such as WireError(COHORT_TOO_SMALL).
+    """
+    unknown = f"Warning: it is not known whether parties would accept {what}"
+    try:
+        found = ask()
+    except TimedOutError:
+        return [f"{unknown}: they have not answered in time."]
+    except WireError as error:
+        if error.code is not Code.FEATURE_MISSING:
+            raise
+        return [f"{unknown}: too few answer questions."]
+    return [f"Warning: {sentence}." for each in found if each.refusals for sentence in each.sentences()]
 
 
 def answers_in_words(found: Sequence[WouldAccept]) -> list[str]:

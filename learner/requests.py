@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from dpcore.accounting.local_response import LARGEST_EPSILON, LocalResponse
 from dpcore.accounting.noise_shares import GaussianShares, LaplaceShares, NoiseShares, smallest_scale
@@ -79,6 +79,8 @@ HALF, WHOLE = Fraction(1, 2), Fraction(1)
 GROWTH = 4
 # The failure probability of the half-widths by which Laplace and Gaussian noise are compared.
 _COMPARED_AT = 0.05
+# A whole budget may choose Laplace noise, which parts of one do not have.
+_NEARLY_WHOLE = 1 - Fraction(1, 1 << 20)
 # Each part is reduced by this factor: each release is counted with the slack of its own integer noise, and rounding
 # must not raise the sum of the parts above the whole.
 _PART_MARGIN = 1 - Fraction(1, 1 << 30)
@@ -281,6 +283,11 @@ class NoisyTerms(Terms):
             raise ConfigurationError(f"part is {self.part}; a release takes at most the whole budget, 1")
 
     @property
+    def whole(self) -> Self:
+        """The same at the whole budget: then it costs a party as much as all that is asked within the budget."""
+        return self if self.part == 1 else replace(self, part=_NEARLY_WHOLE)
+
+    @property
     def counted_part(self) -> Fraction:
         """The part to which noise is calibrated."""
         return self.part if self.part == 1 else self.part * _PART_MARGIN
@@ -339,6 +346,11 @@ class StatisticRequest(NoisyTerms):
         # Statistics are shares of rows, which count alike: the query is about the schema without its weight.
         object.__setattr__(self, "schema", self.schema.unweighted)
         super().__post_init__()
+
+    @property
+    def whole(self) -> Self:
+        """See `NoisyTerms`."""
+        return replace(self, part=WHOLE) if self.pure or self.local else super().whole
 
     @property
     def usual_fraction_bits(self) -> int:
@@ -491,7 +503,9 @@ class ChosenRequest(Terms):
         return {**values_of(self, QueryTerms), "held_back": self.held_back, "feature_map": self.feature_map}
 
 
-Request = RadosRequest | MomentsRequest | ChosenRequest | StatisticRequest | GradientRequest
+BudgetRequest = MomentsRequest | StatisticRequest | GradientRequest
+"""What takes a part of a budget."""
+Request = RadosRequest | ChosenRequest | BudgetRequest
 
 
 def check_unweighted(schema: Schema, what: str) -> None:

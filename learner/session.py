@@ -39,10 +39,11 @@ from learner.progress import (
     check_enough,
     is_decided,
     shown_on,
+    told_before,
     usual_display,
 )
 from learner.release import Release, ReleaseError, possible_attempts
-from learner.requests import Request
+from learner.requests import BudgetRequest, Request
 from learner.state import AskedQuery, LearnerState
 from radobase.printing import amount
 from wire.envelopes import Envelope, MessageType, SigningKey, load_public_key
@@ -295,6 +296,21 @@ class Session:
         if not has_answers:
             return
         check_enough(self.would_accept(request, of_all=False), plan.query)
+
+    def check_training(self, request: BudgetRequest, plan: Plan, timeout_s: float | None = None) -> list[str]:
+        """Ask, before the first query of a training, about all of it: parties would charge rounds that lead nowhere.
+
+        That query at the whole budget costs a party as much as all rounds. request, plan: of the first query. Returns
+        what parties say that would refuse. Nothing is charged. Raises as `check_accepted`.
+        """
+        whole = f"the whole training at epsilon {float(request.epsilon):g}"
+
+        def ask() -> list[WouldAccept]:
+            found = self.would_accept(request.whole, timeout_s, of_all=False)
+            check_enough(found, plan.query, whole)
+            return [replace(found, what=whole)]
+
+        return told_before("the whole training", ask)
 
     def asked_before(self, plan: Plan, without: Collection[bytes] = ()) -> AskedBefore | None:
         """The newest earlier query that asks the same as a plan and has an answer, or may get one; None if none does.

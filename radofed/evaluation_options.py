@@ -123,21 +123,16 @@ def check_evaluation(
     Nothing is charged. Raises WireError(COHORT_TOO_SMALL) if too few would accept: the first batch would be charged for
     nothing.
     """
+    from learner.progress import told_before
     from learner.questions import Questions, check_later_batches
-    from wire.errors import Code, TimedOutError, WireError
 
     named, _ = _batches(model, federation, options)
     asking = federation.over(Questions(session, options.timeout_s, only_asks=True, checks=True))
     budget = oracle.epsilon, oracle.delta
-    try:
-        found = check_later_batches(asking, *budget, named, model.feature_map, oracle.adaptive)
-    except TimedOutError:
-        return ["Warning: it is not known whether parties would accept all batches: they have not answered in time."]
-    except WireError as error:
-        if error.code is not Code.FEATURE_MISSING:
-            raise
-        return ["Warning: it is not known whether parties would accept all batches: too few answer questions."]
-    return [f"Warning: {sentence}." for each in found if each.refusals for sentence in each.sentences()]
+    return told_before(
+        "all batches",
+        lambda: check_later_batches(asking, *budget, named, model.feature_map, oracle.adaptive),
+    )
 
 
 def _batches(model: "Model", federation: "Federation", options: EvaluationOptions) -> "tuple[list[Batch], bool]":

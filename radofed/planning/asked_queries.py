@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 from dpcore.accounting.composition import LARGEST_EPSILON
 from dpcore.errors import ConfigurationError, PlanError
@@ -25,7 +25,7 @@ from learner.federation import Federation
 from learner.planned_questions import MadeUpAnswer, made_up_records
 from learner.planning import Plan
 from learner.progress import WouldAccept
-from learner.requests import GradientRequest, MomentsRequest, NoisyTerms, Request, StatisticRequest
+from learner.requests import BudgetRequest, NoisyTerms, Request
 from learner.session import Session
 from learner.training import AskedTraining
 from radobase.printing import listed
@@ -211,30 +211,26 @@ class PlannedAnswer:
 # Whatever its answers are, an estimator asks these kinds of queries, and their parts add up to one: a query that takes
 # the whole budget costs a party as much as all of them.
 
-_Asked: TypeAlias = StatisticRequest | MomentsRequest | GradientRequest
-_NEARLY_WHOLE = 1 - Fraction(1, 1 << 20)
-"""A whole budget may choose Laplace noise, which parts of one do not have."""
-
 
 class _Recording(PlannedParties):
     """Parties without rows that keep the longest request of each kind."""
 
     def __init__(self, request: AskRequest) -> None:
         super().__init__(request)
-        self.longest: dict[str, tuple[int, _Asked]] = {}
+        self.longest: dict[str, tuple[int, BudgetRequest]] = {}
 
     def plan(self, request: Request) -> Plan:
         """See `PlannedParties`."""
         plan = super().plan(request)
         name, length = plan.query.kind.name, plan.query.length
-        if isinstance(request, NoisyTerms):
+        if isinstance(request, BudgetRequest):
             self.longest[name] = max(self.longest.get(name, (0, request)), (length, request), key=lambda each: each[0])
         return plan
 
 
 def whole_training(
     name: str, options: TrainOptions, schema: Schema, party_rows: Sequence[int]
-) -> tuple[list[_Asked], str]:
+) -> tuple[list[BudgetRequest], str]:
     """The requests of a training, the longest of each kind at the whole budget, and the estimator's warning.
 
     party_rows: of the accepted parties. Raises what the estimator raises
@@ -247,10 +243,7 @@ def whole_training(
         )
     )
     trained = training.run(Federation(parties, training.schema, **training.terms))
-    whole = Fraction(1) if training.delta == 0 else _NEARLY_WHOLE
-    requests = [
-        request if request.part == 1 else replace(request, part=whole) for _, request in parties.longest.values()
-    ]
+    requests = [request.whole for _, request in parties.longest.values()]
     return requests, getattr(trained.estimator, "warning_", None) or ""
 
 

@@ -66,7 +66,9 @@ def spent(federation, name: str = "a") -> float:
 
 
 def queries(federation) -> int:
-    return len(rado("learner", "list", "--config", str(federation.learner.config))["data"]["queries"])
+    """How many were sent, without questions whether parties would accept."""
+    listed = rado("learner", "list", "--config", str(federation.learner.config))["data"]["queries"]
+    return sum(each["code"] != "ONLY_ASKED" for each in listed)
 
 
 @pytest.mark.parametrize("delta", ["0", "1e-6"])
@@ -413,8 +415,15 @@ def test_impossible_queries_are_refused_before_anything_is_sent(federation, tmp_
 
 
 @pytest.mark.more
-def test_privacy_that_ends_in_the_middle_keeps_the_last_iterate(federation):
-    """Party c's policy now admits no more than a round or two; the learner keeps what it has and says what it cost."""
+def test_privacy_that_ends_in_the_middle_keeps_the_last_iterate(federation, capsys):
+    """Party c's policy admits no more than a round or two; the learner keeps what it has and says what it cost.
+
+    It is lowered once the training runs: otherwise nothing of it would be asked.
+    """
+    model = federation.root / "stopped.json"
+    training = ("train", "--estimator", "logistic-gd", *asking(federation), "--epsilon", "2", "--rounds", "6")
+    training = (*training, "--cohort-min", "3", "-o", str(model))
+    rado("learner", *training)
     policy = federation.directory("c") / "policy.toml"
     text = policy.read_text()
     low, high = 0.0, 120.0
@@ -427,9 +436,16 @@ def test_privacy_that_ends_in_the_middle_keeps_the_last_iterate(federation):
         low, high = (low, limit) if room > 1 else (limit, high)
     federation.stop("c")
     federation.start("c")
-    model = federation.root / "stopped.json"
-    training = ("train", "--estimator", "logistic-gd", *asking(federation), "--epsilon", "2", "--rounds", "6")
-    made = rado("learner", *training, "--cohort-min", "3", "-o", str(model))["data"]
+    # A new training asks nothing; one that was interrupted after its first round goes on.
+    model.unlink()
+    paid, journal = spent(federation), Path(f"{model}.journal")
+    content = json.loads(journal.read_text())
+    journal.unlink()
+    assert run(["learner", *training, "--ask-again"]) == 6
+    assert "Asked first about the whole training at epsilon 2, 1 of 3 would refuse" in capsys.readouterr().err
+    assert spent(federation) == paid
+    journal.write_text(json.dumps({**content, "rounds": content["rounds"][:1]}))
+    made = rado("learner", *training, "--ask-again")["data"]
     assert 1 <= made["answers"] < 6
     said = "answer was" if made["answers"] == 1 else "answers were"
     assert f"{made['answers']} {said} released" in made["warning"]

@@ -161,6 +161,18 @@ def test_an_evaluation_that_does_not_fit_as_a_whole_charges_nothing(federation, 
 
 
 @pytest.mark.more
+def test_a_training_that_does_not_fit_as_a_whole_charges_nothing(federation, capsys):
+    """Its first round does fit: it was charged before a later one was refused."""
+    before, model = spent(federation), federation.root / "too-much.json"
+    words = ("learner", "train", "--estimator", "additive", *asking(federation), "--output", str(model))
+    assert run([*words, "--epsilon", "6"]) == 6
+    said = capsys.readouterr().err
+    assert "Asked first about the whole training at epsilon 6, 1 of 3 would refuse, and 3 have to accept" in said
+    assert "nothing was asked" in said
+    assert spent(federation) == before
+
+
+@pytest.mark.more
 def test_what_no_party_accepts_is_not_sent_and_counts_nothing(federation, capsys):
     """A schema that no party has, after answers to queries with the one that they have."""
     other = federation.root / "other.toml"

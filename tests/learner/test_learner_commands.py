@@ -181,8 +181,10 @@ def test_a_quorum_wait_is_signed_into_the_query(setting, learner, command):
     else:
         code, _, err = learner("train", "--estimator", "newton", "--output", model, *shared)
     assert code == 3, err
-    (asked,) = setting.stub.submitted
-    assert Query.from_bytes(asked.payload).quorum_wait_s == 30
+    # A training first asks whether all of it would be accepted.
+    *_, sent = setting.stub.submitted
+    assert len(setting.stub.submitted) == (2 if command == "train" else 1)
+    assert Query.from_bytes(sent.payload).quorum_wait_s == 30
 
 
 @pytest.mark.parametrize("command", ["query", "statistic", "train", "histogram", "quantiles", "evaluate", "select"])
@@ -204,9 +206,9 @@ def test_a_purpose_is_signed_into_the_query(setting, learner, command):
     }
     code, _, err = asked[command]()
     assert code == 3, err
-    # An evaluation first asks whether all its batches would be accepted.
+    # A training and an evaluation first ask whether all of it would be accepted.
     *_, sent = setting.stub.submitted
-    assert len(setting.stub.submitted) == (2 if command == "evaluate" else 1)
+    assert len(setting.stub.submitted) == (2 if command in ("train", "evaluate") else 1)
     assert Query.from_bytes(sent.payload).purpose == "Study 17: \u00e9tude"
     assert learner.json("history")[1]["data"]["queries"][0]["purpose"] == "Study 17: \u00e9tude"
     assert 'purpose: "Study 17: \u00e9tude"' in " ".join(learner("history")[1].split())

@@ -155,7 +155,8 @@ def test_commands_take_the_file_and_history_shows_it(setting, capsys, tmp_path, 
         "train": ["train", "--estimator", "newton", "--output", model],
     }
     assert run(["learner", *asked[command], *shared]) == 3
-    (sent,) = setting.stub.submitted
+    # A training first asks whether all of it would be accepted.
+    *_, sent = setting.stub.submitted
     assert Query.from_bytes(sent.payload).study == STUDY
     capsys.readouterr()
     assert run(["learner", "history", "--config", str(setting.config_file), "--format", "json"]) == 0

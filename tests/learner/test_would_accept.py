@@ -2,12 +2,14 @@
 
 import time
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 
 from dpcore.errors import ConfigurationError
 from learner.journal import SessionSource
 from learner.progress import answers_in_words, is_decided
+from learner.requests import MomentsRequest
 from learner.session import Session
 from tests.federation.learner import REQUEST, SCHEMA
 from tests.federation.setting import Setting
@@ -17,7 +19,9 @@ from wire.features import OWN_FEATURES, Feature
 from wire.query import open_query
 from wire.statements import Acceptance, open_statement
 from wire.status import PartyProgress, PartyState, Phase
+from wire.training import Training
 
+DELTA = Fraction(1, 10**6)
 NOW = {"ada": 10_000, "bo": 777}
 
 
@@ -169,6 +173,54 @@ def test_parties_are_not_asked_first_about_a_schema_with_answers(refusing):
     with refusing.session() as session:
         session.check_accepted(REQUEST, session.plan(REQUEST))
     assert refusing.stub.submitted == []
+
+
+TRAINING = Training(bytes(32), "newton", "", SCHEMA.unweighted.digest, Fraction(1), DELTA, 4, 3, 1, 1 << 40)
+FIRST = MomentsRequest(
+    SCHEMA, epsilon=Fraction(1), delta=DELTA, part=Fraction(1, 4), max_rows=10_000, training=TRAINING
+)
+
+
+def test_a_training_is_asked_about_as_a_whole_before_its_first_query(refusing):
+    with refusing.session() as session:
+        before = session.asked()
+        source = SessionSource(session, timeout_s=1)
+        with pytest.raises(WireError, match="about the whole training at epsilon 1, 2 of 3 would refuse") as refused:
+            source.answer(source.plan(FIRST))
+        assert (session.asked(), source.unanswered) == (before, [])
+        noise = {part: session.plan(replace(FIRST, part=part)).query.kind.shares for part in (FIRST.part, Fraction(1))}
+    assert refused.value.code is Code.COHORT_TOO_SMALL
+    (envelope,) = refusing.stub.submitted
+    asked = open_query(envelope, refusing.world.roster, now_unix_s=world_now()).query
+    assert asked.is_question
+    deviations = [each.deviation(2) for each in (asked.kind.shares, noise[Fraction(1)], noise[FIRST.part])]
+    assert deviations[0] == pytest.approx(deviations[1], rel=1e-5)
+    assert deviations[0] < 0.6 * deviations[2]
+
+
+@pytest.mark.parametrize("request_", [replace(FIRST, training=None), replace(FIRST, part=Fraction(1))])
+def test_what_is_asked_alone_is_asked_at_once(refusing, request_):
+    with refusing.session() as session:
+        source = SessionSource(session, timeout_s=0.3)
+        with pytest.raises(TimedOutError):
+            source.answer(source.plan(request_))
+    (envelope,) = refusing.stub.submitted
+    assert not open_query(envelope, refusing.world.roster, now_unix_s=world_now()).query.is_question
+
+
+def test_whoever_answers_no_questions_does_not_hinder_a_training(refusing):
+    """Nobody refuses, but the question is not answered in time: a sentence says so, and the query is sent."""
+    refusing.stub.parties, said = (), []
+    with refusing.session() as session:
+        source = SessionSource(session, timeout_s=0.3, note=said.append)
+        with pytest.raises(TimedOutError):
+            source.answer(source.plan(FIRST))
+    assert sum("not known whether parties would accept the whole training" in each for each in said) == 1
+    questions = [
+        open_query(each, refusing.world.roster, now_unix_s=world_now()).query.is_question
+        for each in refusing.stub.submitted
+    ]
+    assert questions == [True, False]
 
 
 def test_whether_the_answers_decide():

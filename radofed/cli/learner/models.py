@@ -68,8 +68,10 @@ def train(output: Output, options: TrainOptions) -> Result:
     A release costs no further privacy. Releases of several epochs add up to one over all their rows.
 
     Queries to the parties stay within the budget --epsilon, unless you decide on another attempt: the error that asks
-    for it says what epsilon becomes. To continue training that was interrupted, run the same command again. If the
-    parties refuse a later round, the estimator keeps its last iterate and reports what was spent.
+    for it says what epsilon becomes. To continue training that was interrupted, run the same command again.
+
+    Nothing is charged if too few parties say, before the first query, that they would accept all of it. If they refuse
+    a later round even so, the estimator keeps its last iterate and reports what was spent.
     """
     from dpcore.errors import ConfigurationError
     from dpcore.records.features import nearest
