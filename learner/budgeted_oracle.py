@@ -85,6 +85,11 @@ class BudgetedOracle(Inquiring):
         self.unanswered: list[Unanswered] = []
 
     @property
+    def federation(self) -> "Federation":
+        """Whom it asks."""
+        return self._federation
+
+    @property
     def schema(self) -> Schema:
         """The federation's schema."""
         return self._federation.schema

@@ -1,5 +1,6 @@
 """A federation of organisations, from a learner's configuration file."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -67,5 +68,11 @@ def connect(
             raise ConfigurationError(f"{schema} is not there: give the schema that the parties share, schema=...")
     shared = schema_of(schema, label)
     session = Session(found, progress=progress)
-    source = SessionSource(session, asks_again=ask_again, reuses=reuse, timeout_s=timeout_s)
+    source = SessionSource(session, asks_again=ask_again, reuses=reuse, timeout_s=timeout_s, note=_warned)
     return ConnectedFederation(source, shared, **terms)
+
+
+def _warned(sentence: str) -> None:
+    """What a command prints is a UserWarning in Python, unless it says only how far a round is."""
+    if not sentence.startswith("round "):
+        warnings.warn(sentence.removeprefix("Warning: "), stacklevel=2)

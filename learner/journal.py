@@ -113,6 +113,16 @@ class SessionSource:
         return self._session
 
     @property
+    def asks_all(self) -> bool:
+        """Whether every answer is asked for: none is taken from disk, and no interrupted run goes on."""
+        return self._asks and not self._reuses and not self._rounds
+
+    @property
+    def timeout_s(self) -> float | None:
+        """The longest wait for an answer; None without a limit."""
+        return self._timeout_s
+
+    @property
     def rows(self) -> int:
         """The total of the rows that the accepted parties stated: in their last statements, otherwise in the roster."""
         return self._session.stated_rows()
@@ -189,8 +199,8 @@ class SessionSource:
         if self._unopened:
             attempts = 1 + sum(query.attempts for query in self.unanswered)
             self._note(
-                f"round {self._next + 1}: under collusion {attempts} attempts count, with those of the queries that "
-                "ended, so the round exceeds its part of the budget"
+                f"Warning: round {self._next + 1}: under collusion {attempts} attempts count, with those of the "
+                "queries that ended, so the round exceeds its part of the budget"
             )
         self._note_other_parties(plan)
         # On disk here, then in the journal, then sent: every query in the journal can be followed.
@@ -239,7 +249,7 @@ class SessionSource:
             return
         changes = [("now asked", after - before), ("not asked any more", before - after)]
         words = "; ".join(f"{what}: {listed(sorted(names))}" for what, names in changes if names)
-        self._note(f"round {self._next + 1} asks other parties than the round before ({words})")
+        self._note(f"Warning: round {self._next + 1} asks other parties than the round before ({words})")
 
     def _followed(self, query_id: bytes, verb: str) -> Release:
         """Send a query and follow it. verb: what is noted of it, unless the display names it: a round is one line."""

@@ -107,11 +107,15 @@ class LearningFederation(InquiringFederation):
         A model that was trained with rows held back is measured on these, any other on all rows. delta: by default 0,
         which is Laplace noise. adaptive: see `learner.federation.Federation.within`; each batch
         is about a piece of the rows. options: of `radofed.EvaluationOptions`. Raises ConfigurationError before anything
-        is asked.
+        is asked, and OracleRefusedError before anything is charged if too few parties would accept all batches.
         """
-        oracle, ask = _evaluation(
+        from learner.questions import check_evaluation  # noqa: PLC0415  (imports the session)
+
+        oracle, chosen, ask = _evaluation(
             cast("Federation", self), model, epsilon=epsilon, delta=delta, adaptive=adaptive, **options
         )
+        for sentence in check_evaluation(model, oracle, chosen):
+            warnings.warn(sentence.removeprefix("Warning: "), stacklevel=2)
         found: Evaluation | ClassEvaluation | MeasuredEvaluation | CountEvaluation | EventEvaluation
         found = ask(oracle)
         return found
@@ -201,10 +205,10 @@ def _planned_evaluation(federation: "Federation", *values: Any, **options: Any) 
 
     if not values and "model" not in options:
         raise ConfigurationError('give the model: plan("evaluate", model, epsilon=...)')
-    oracle, _ = _evaluation(federation, *values, **options)
+    oracle, _, _ = _evaluation(federation, *values, **options)
 
     def ask(made_up: "Federation") -> tuple["BudgetedOracle", tuple[str, ...], str | None]:
-        asked, measure = _evaluation(made_up, *values, **options)
+        asked, _, measure = _evaluation(made_up, *values, **options)
         measure(asked)
         return asked, (), None
 
@@ -219,8 +223,8 @@ def _evaluation(
     delta: Exact = 0,
     adaptive: int | None = None,
     **options: Any,
-) -> tuple["BudgetedOracle", Callable[["BudgetedOracle"], Any]]:
-    """The oracle that `evaluate` asks, and what asks it. Raises as `evaluate`."""
+) -> tuple["BudgetedOracle", EvaluationOptions, Callable[["BudgetedOracle"], Any]]:
+    """The oracle that `evaluate` asks, its options, and what asks it. Raises as `evaluate`."""
     if not hasattr(model, "schema"):
         raise ConfigurationError(f"the model is {model!r}: give what train() returned, or radofed.Model.load(...)")
     known = [*_OF_EVALUATION, *(field.name for field in declarations(EvaluationOptions))]
@@ -242,7 +246,8 @@ def _evaluation(
     if model.held_back is not None:
         federation = federation.hold_back(model.held_back)[1]
     pieces = None if adaptive is None else Adaptive(whole(adaptive), Way.SPLIT)
-    return federation.within(epsilon, delta, pieces), lambda oracle: model.scoring.evaluate(model, oracle, chosen)
+    oracle = federation.within(epsilon, delta, pieces)
+    return oracle, chosen, lambda asked: model.scoring.evaluate(model, asked, chosen)
 
 
 def _left_out(federation: "Federation") -> Fraction | None:

@@ -6,14 +6,19 @@ from fractions import Fraction
 
 from dpcore.errors import RadofedError
 from dpcore.estimators.oracle import WHOLE
+from dpcore.evaluation.options import EvaluationOptions
 from dpcore.predicates.expressions import Predicate
 from dpcore.records.feature_map import FeatureMap
 from dpcore.statistics.adaptive import Adaptive
+from learner.answer_source import AnswerSource
+from learner.budgeted_oracle import BudgetedOracle
 from learner.composition import Unanswered
 from learner.federation import Federation
 from learner.history import opened_releases
+from learner.journal import SessionSource
+from learner.model import Model
 from learner.planning import Plan
-from learner.progress import WouldAccept, answers_in_words, check_enough
+from learner.progress import WouldAccept, answers_in_words, check_enough, told_before
 from learner.release import Release
 from learner.requests import Request
 from learner.session import Session
@@ -69,7 +74,7 @@ def check_later_batches(
     """What parties say to each batch but the first, at the whole budget: it costs as much as all batches together.
 
     A batch that is refused after the first was charged has cost for nothing; the first one is refused at no cost.
-    federation: of `Questions` that check. Raises WireError(COHORT_TOO_SMALL) if too few would accept one, and as
+    federation: of `Questions` that check. Raises OracleRefusedError if too few would accept one, and as
     `ask_about`.
     """
     later = [replace(batch, part=WHOLE) for batch in batches[1:]]
@@ -93,6 +98,38 @@ def _answers(
             words = f"{batch.words}, epsilon {float(epsilon * batch.part):.4g}"
             found.append(replace(answered.found, what=words))
     return found
+
+
+def batches_of(model: Model, federation: Federation, options: EvaluationOptions) -> tuple[list[Batch], bool]:
+    """The batches of an evaluation with their names, and whether all are known before the first answer."""
+    batches = model.scoring.batches(model, options)
+    part = "" if federation.held_back is None else f", about {federation.held_back.words()}"
+    named = []
+    for number, batch in enumerate(batches, 1):
+        which = f"batch {number} of {len(batches)}: " if len(batches) > 1 else ""
+        named.append(Batch(batch.predicates, batch.part, f"{which}{batch.what}{part}"))
+    return named, all(batch.is_exact for batch in batches)
+
+
+def check_evaluation(
+    model: Model, oracle: BudgetedOracle, options: EvaluationOptions, source: AnswerSource | None = None
+) -> list[str]:
+    """Ask parties, before the first batch of several, whether they would accept all: what those say that would refuse.
+
+    oracle: what the evaluation then asks. source: of its answers, if it is wrapped. Asks nothing unless all batches
+    are asked (`SessionSource.asks_all`). Nothing is charged. Raises OracleRefusedError if too few would accept: the
+    first batch would be charged for nothing.
+    """
+    federation = oracle.federation
+    source = source or federation.source
+    if not isinstance(source, SessionSource) or not source.asks_all:
+        return []
+    asking = federation.over(Questions(source.session, source.timeout_s, only_asks=True, checks=True))
+    named, _ = batches_of(model, federation, options)
+    budget = oracle.epsilon, oracle.delta
+    return told_before(
+        "all batches", lambda: check_later_batches(asking, *budget, named, model.feature_map, oracle.adaptive)
+    )
 
 
 class Questions:

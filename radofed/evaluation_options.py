@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from learner.federation import Federation
     from learner.model import Model
     from learner.progress import WouldAccept
-    from learner.questions import Batch
     from learner.session import Session
 
 # ruff: noqa: PLC0415  (a command imports what it needs when it runs, so that help is fast)
@@ -66,9 +65,9 @@ def evaluation_questions(
     model: "Model", federation: "Federation", oracle: "BudgetedOracle", options: EvaluationOptions
 ) -> tuple[list["WouldAccept"], str]:
     """Whether parties would accept each batch of an evaluation, and what is not known of the batches yet."""
-    from learner.questions import ask_about
+    from learner.questions import ask_about, batches_of
 
-    named, is_exact = _batches(model, federation, options)
+    named, is_exact = batches_of(model, federation, options)
     found = ask_about(federation, oracle.epsilon, oracle.delta, named, model.feature_map, oracle.adaptive)
     return (
         found,
@@ -88,6 +87,7 @@ def evaluation_plan(
     from dpcore.accounting.words import figures
     from learner.planned_questions import planned_questions
     from learner.planning import megabytes
+    from learner.questions import batches_of
     from radobase.printing import amount
 
     def ask(made_up: "Federation") -> "tuple[BudgetedOracle, tuple[str, ...], str | None]":
@@ -95,7 +95,7 @@ def evaluation_plan(
         model.scoring.evaluate(model, asked, options)
         return asked, (), None
 
-    named, _ = _batches(model, federation, options)
+    named, _ = batches_of(model, federation, options)
     parties = amount(len(session.selection(session.fetch_roster()).asked), "party")
     said = [
         f"an evaluation asks {parties} {amount(len(named), 'time')}",
@@ -113,36 +113,3 @@ def evaluation_plan(
     total = figures(cost.epsilon, cost.epsilon_if_others_collude, cost.delta)
     size = f"each party uploads {megabytes(planned.upload_bytes_per_party)} MB"
     return [*said, f"in total, {total}, for {cost.unit}, with one attempt of each; {size}"]
-
-
-def check_evaluation(
-    model: "Model", federation: "Federation", oracle: "BudgetedOracle", options: EvaluateOptions, session: "Session"
-) -> list[str]:
-    """Ask parties, before the first batch of several, whether they would accept all: what those say that would refuse.
-
-    Nothing is charged. Raises WireError(COHORT_TOO_SMALL) if too few would accept: the first batch would be charged for
-    nothing.
-    """
-    from learner.progress import told_before
-    from learner.questions import Questions, check_later_batches
-
-    named, _ = _batches(model, federation, options)
-    asking = federation.over(Questions(session, options.timeout_s, only_asks=True, checks=True))
-    budget = oracle.epsilon, oracle.delta
-    return told_before(
-        "all batches",
-        lambda: check_later_batches(asking, *budget, named, model.feature_map, oracle.adaptive),
-    )
-
-
-def _batches(model: "Model", federation: "Federation", options: EvaluationOptions) -> "tuple[list[Batch], bool]":
-    """The batches of an evaluation with their names, and whether all are known before the first answer."""
-    from learner.questions import Batch
-
-    batches = model.scoring.batches(model, options)
-    part = "" if federation.held_back is None else f", about {federation.held_back.words()}"
-    named = []
-    for number, batch in enumerate(batches, 1):
-        which = f"batch {number} of {len(batches)}: " if len(batches) > 1 else ""
-        named.append(Batch(batch.predicates, batch.part, f"{which}{batch.what}{part}"))
-    return named, all(batch.is_exact for batch in batches)

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+import radofed
+from dpcore.errors import OracleRefusedError
 from radofed.cli.entry_point import run
 from radofed.node_config import PolicyChoices
 from tests.end_to_end.test_asking import SCHEMA, table
@@ -154,6 +156,11 @@ def test_an_evaluation_that_does_not_fit_as_a_whole_charges_nothing(federation, 
     assert "an evaluation asks 3 parties 2 times" in said
     # No more parties are waited for once one that would refuse is too many.
     assert "of 3 would refuse, and 3 have to accept; nothing was sent" in said
+    with radofed.connect(federation.learner.config, schema=federation.root / "schema.toml", progress=False) as asked:
+        with pytest.raises(OracleRefusedError, match="of 3 would refuse, and 3 have to accept; nothing was sent"):
+            asked.evaluate(radofed.Model.load(model), epsilon=6)
+        with pytest.raises(OracleRefusedError, match="about the whole training at epsilon 6"):
+            asked.train("additive", epsilon=6)
     assert spent(federation) == before
     assert run([*words, "1/10"]) == 0
     assert "in total, epsilon is at most 0.1" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import radofed
 from dpcore.errors import ConfigurationError, PlanError
 from learner.accepted_parties import parties_toml
 from learner.decryption import CohortError, open_total
@@ -139,6 +140,18 @@ def test_a_query_asks_whom_it_asked_when_it_was_planned(setting, session):
     assert session.plan(PAIR).query.binding.parties == {"ada", "bo"}
 
 
+def test_python_warns_of_parties_that_are_not_asked(setting, tmp_path):
+    """A command prints it. How far a round is, a display shows."""
+    accept(setting, "ada", "bo")
+    setting.rows = {"ada": 100, "bo": 200}
+    with (
+        radofed.connect(setting.config_file, schema=PAIR.schema, progress=False) as federation,
+        pytest.warns(UserWarning, match="not asked") as warned,
+    ):
+        federation.source.answer(federation.plan(PAIR))
+    assert [str(each.message) for each in warned] == ["1 of 3 parties are not asked (not accepted: cy)."]
+
+
 def test_a_status_says_who_is_not_asked(setting, session):
     accept(setting, "ada", "bo")
     query_id = session.prepare(session.plan(PAIR))
@@ -165,4 +178,4 @@ def test_a_training_says_when_its_rounds_ask_other_parties(setting, session, tmp
     assert set(again.answer(session.plan(PAIR)).party_rows) == {"ada", "bo"}
     assert any("already answered" in note for note in notes)
     assert set(again.answer(session.plan(PAIR)).party_rows) == {"ada", "cy"}
-    assert "round 2 asks other parties than the round before (now asked: cy; not asked any more: bo)" in notes
+    assert "Warning: round 2 asks other parties than the round before (now asked: cy; not asked any more: bo)" in notes

@@ -20,7 +20,6 @@ from radofed.cli.output import Output, Result
 from radofed.evaluation_options import (
     EvaluateOptions,
     check_evaluated,
-    check_evaluation,
     evaluation_plan,
     evaluation_questions,
     held_back_of,
@@ -245,12 +244,13 @@ def _note_before(
     Raises WireError if too few would.
     """
     from learner.journal import SessionSource
+    from learner.questions import check_evaluation
 
     source = federation.source
     assert isinstance(source, SessionSource), "the federation is one of organisations"
     for sentence in evaluation_plan(model, federation, oracle, options, source.session):
         output.note(sentence)
-    for sentence in check_evaluation(model, federation, oracle, options, source.session):
+    for sentence in check_evaluation(model, oracle, options):
         output.note(sentence)
 
 

@@ -22,7 +22,7 @@ from learner.journal import SessionSource
 from learner.model import Model
 from learner.planning import statements
 from learner.progress import answers_in_words
-from learner.questions import Questions
+from learner.questions import Questions, check_evaluation
 from learner.report.measured import evaluation_content, read_evaluation
 from learner.report.page import evaluation_page
 from learner.session import Session
@@ -219,7 +219,10 @@ class Evaluations(Runs[PreparedEvaluation]):
         found = self._read(name)
         model, options = self._options(found.model, found.given)
         with self._session(run) as session:
-            oracle = _oracle(_federation(Stoppable(source(session), run), model, options), options)
+            asked = source(session)
+            oracle = _oracle(_federation(Stoppable(asked, run), model, options), options)
+            for sentence in check_evaluation(model, oracle, options, asked):
+                run.take(sentence)
             figures = model.scoring.evaluate(model, oracle, options)
         said = EvaluationFile(found.model, found.given, tuple(figures.sentences()))
         write_durably(self._path(name), said.to_bytes())

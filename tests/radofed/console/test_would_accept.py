@@ -1,14 +1,22 @@
 """The console asks parties whether they would accept, before anything is asked, and shows what they say."""
 
+import numpy as np
 import pytest
 
+from learner.config import LearnerConfig
+from learner.model import Model
+from radofed.console.learner.evaluations import Evaluations, PreparedEvaluation
+from radofed.console.learner.queries import Following
+from radofed.console.pages import Visit
 from tests.federation.learner import SCHEMA
 from tests.federation.setting import Setting
+from tests.learner.test_models import STATEMENT
 from tests.learner.test_would_accept import answer
 from tests.radofed.console.test_asked_parties import FORM, Console
+from tests.waiting import wait_until
 from wire.errors import Code
 from wire.query import Query
-from wire.status import Phase
+from wire.status import PartyProgress, PartyState, Phase
 
 
 @pytest.fixture
@@ -38,3 +46,20 @@ def test_parties_are_asked_first_and_nothing_is_sent_but_questions(setting, tmp_
     assert all(Query.from_bytes(envelope.payload).is_question for envelope in setting.stub.submitted)
     with setting.session() as session:
         assert session.asked() == ()
+
+
+def test_an_evaluation_that_is_refused_as_a_whole_sends_no_batch(setting, tmp_path):
+    """Its first batch was sent, and charged."""
+    refused = [PartyProgress(name, PartyState.REFUSED, "BUDGET_EXCEEDED") for name in ("ada", "bo", "cy")]
+    setting.stub.on_submit, setting.stub.parties = lambda _: None, tuple(refused)
+    config = LearnerConfig.load(setting.config_file)
+    models = config.releases_directory.with_name("models")
+    models.mkdir()
+    Model(np.linspace(-1, 1, SCHEMA.d), SCHEMA, "newton", bytes(32), STATEMENT).save(models / "mine.json")
+    evaluations = Evaluations(setting.config_file, config, Following(config))
+    plan = evaluations.waiting.keep(PreparedEvaluation(model="mine", given={"epsilon": "1", "max_rows": "10000"}))
+    name = evaluations.start(Visit({"plan": plan})).path.removeprefix("evaluations/")
+    visit = Visit({"evaluation": name})
+    wait_until(lambda: evaluations.one(visit).values["state"] == "stopped", what="its end")
+    assert "3 of 3 would refuse" in evaluations.one(visit).values["run"].fault
+    assert all(Query.from_bytes(envelope.payload).is_question for envelope in setting.stub.submitted)
