@@ -104,10 +104,14 @@ class LearningFederation(InquiringFederation):
     ) -> "Evaluation | ClassEvaluation | MeasuredEvaluation | CountEvaluation | EventEvaluation":
         """The quality of a model on the parties' rows, as `rado learner evaluate` measures it.
 
-        A model that was trained with rows held back is measured on these, any other on all rows. delta: by default 0,
-        which is Laplace noise. adaptive: see `learner.federation.Federation.within`; each batch
-        is about a piece of the rows. options: of `radofed.EvaluationOptions`. Raises ConfigurationError before anything
-        is asked, and OracleRefusedError before anything is charged if too few parties would accept all batches.
+        A model that was trained with rows held back is measured on these, any other on all rows. options: of
+        `radofed.EvaluationOptions`.
+
+        - delta: by default 0, which is Laplace noise.
+        - adaptive: see `learner.federation.Federation.within`; each batch is about a piece of the rows.
+
+        Raises ConfigurationError before anything is asked, and OracleRefusedError before anything is charged if too few
+        parties would accept all batches.
         """
         from learner.questions import check_evaluation  # noqa: PLC0415  (imports the session)
 

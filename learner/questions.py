@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from dpcore.errors import RadofedError
 from dpcore.estimators.oracle import WHOLE
@@ -11,17 +12,19 @@ from dpcore.predicates.expressions import Predicate
 from dpcore.records.feature_map import FeatureMap
 from dpcore.statistics.adaptive import Adaptive
 from learner.answer_source import AnswerSource
-from learner.budgeted_oracle import BudgetedOracle
 from learner.composition import Unanswered
-from learner.federation import Federation
 from learner.history import opened_releases
 from learner.journal import SessionSource
-from learner.model import Model
 from learner.planning import Plan
 from learner.progress import WouldAccept, answers_in_words, check_enough, told_before
 from learner.release import Release
 from learner.requests import Request
 from learner.session import Session
+
+if TYPE_CHECKING:
+    from learner.budgeted_oracle import BudgetedOracle
+    from learner.federation import Federation
+    from learner.model import Model
 
 
 class QuestionAnsweredError(RadofedError):
@@ -44,7 +47,7 @@ class Batch:
 
 
 def ask_about(
-    federation: Federation,
+    federation: "Federation",
     epsilon: Fraction,
     delta: Fraction,
     batches: Sequence[Batch],
@@ -64,7 +67,7 @@ def ask_about(
 
 
 def check_later_batches(
-    federation: Federation,
+    federation: "Federation",
     epsilon: Fraction,
     delta: Fraction,
     batches: Sequence[Batch],
@@ -82,7 +85,7 @@ def check_later_batches(
 
 
 def _answers(
-    federation: Federation,
+    federation: "Federation",
     epsilon: Fraction,
     delta: Fraction,
     batches: Sequence[Batch],
@@ -100,7 +103,7 @@ def _answers(
     return found
 
 
-def batches_of(model: Model, federation: Federation, options: EvaluationOptions) -> tuple[list[Batch], bool]:
+def batches_of(model: "Model", federation: "Federation", options: EvaluationOptions) -> tuple[list[Batch], bool]:
     """The batches of an evaluation with their names, and whether all are known before the first answer."""
     batches = model.scoring.batches(model, options)
     part = "" if federation.held_back is None else f", about {federation.held_back.words()}"
@@ -112,7 +115,7 @@ def batches_of(model: Model, federation: Federation, options: EvaluationOptions)
 
 
 def check_evaluation(
-    model: Model, oracle: BudgetedOracle, options: EvaluationOptions, source: AnswerSource | None = None
+    model: "Model", oracle: "BudgetedOracle", options: EvaluationOptions, source: AnswerSource | None = None
 ) -> list[str]:
     """Ask parties, before the first batch of several, whether they would accept all: what those say that would refuse.
 
