@@ -13,7 +13,8 @@ and counts as a p-value of 1 where p-values are adjusted for their number.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -50,6 +51,7 @@ errors to either side, so that all but 5 of 100 differ by less."""
 
 _LARGEST_LOG = 700.0
 _INTERCEPT = "intercept"
+_TRUTHS = ("measurable", "comparable")
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,39 @@ class CoefficientTable:
         found = asdict(self)
         found["rows"] = [asdict(row) for row in self.rows]
         return found
+
+    def to_columns(self) -> dict[str, list[Any]]:
+        """The fields of the rows, a list for each, for data frames and R's as.data.frame: NaN in place of no number.
+
+        p_value is adjusted if the table is, and p_unadjusted never. measurable and comparable are None if not known.
+        """
+        found = {each.name: [getattr(row, each.name) for row in self.rows] for each in fields(CoefficientRow)}
+        z = found["z"]
+        found["p_unadjusted"] = [None if each is None else _p_value(each) for each in z]
+        order = ("column", "change", "estimate", "standard_error", "z", "p_value", "p_unadjusted", "lower", "upper")
+        columns = {name: found[name] for name in (*order, *(each for each in found if each not in order))}
+        return {
+            name: values if name in {"column", "change", *_TRUTHS} else [_number(each) for each in values]
+            for name, values in columns.items()
+        }
+
+    def to_pandas(self) -> Any:
+        """A data frame of `to_columns`, indexed by column. Raises ConfigurationError if pandas is not installed."""
+        try:
+            pandas = import_module("pandas")  # slow, and few need it
+        except ImportError as error:
+            raise ConfigurationError("pandas is not installed: install it, or use to_columns()") from error
+        frame = pandas.DataFrame(self.to_columns()).astype(dict.fromkeys(_TRUTHS, "boolean"))
+        return frame.set_index("column")
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _p_value(z: float) -> float:
+    """Of the normal distribution, on both sides."""
+    return math.erfc(abs(z) / math.sqrt(2.0))
 
 
 def p_in_words(p_value: float) -> str:
@@ -340,7 +375,7 @@ def _row(row: Coefficient, scale: _Scale) -> CoefficientRow:
         estimate,
         error,
         z,
-        math.erfc(abs(z) / math.sqrt(2.0)),
+        _p_value(z),
         lower,
         upper,
         ratio,

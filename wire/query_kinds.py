@@ -58,7 +58,7 @@ from dpcore.rados.designs import (
 )
 from dpcore.records.clipping import Basis, Clip
 from dpcore.records.feature_map import FeatureMap, Term
-from dpcore.records.features import Bound, Classes, Target
+from dpcore.records.features import Bound, Classes, EventTime, Target
 from dpcore.records.losses import LossName
 from dpcore.records.persons import Persons
 from dpcore.records.schema import Schema
@@ -222,12 +222,13 @@ class _Reader:
         self._features = [group.name for group in self._schema.groups]
         self._values = {feature.name: feature.values for feature in self._schema.categories}
         self._numbers = {group.name: group for group in self._schema.numbers}
+        of_event = isinstance(self._schema.label, EventTime)
         self._atoms: dict[str | None, Callable[[query_pb2.PredicateNode], Predicate]] = {
             "constant": lambda node: Constant(node.constant),
-            "label_is_positive": lambda node: LabelIs(node.label_is_positive),
+            "label_is_positive": lambda node: LabelIs(node.label_is_positive, "y.event" if of_event else ""),
             "label_class": lambda node: self._class(node.label_class),
             "label_at_least": lambda node: LabelAtLeast(rational_from_proto(node.label_at_least)),
-            "label_above": lambda node: LabelAbove(rational_from_proto(node.label_above)),
+            "label_above": lambda node: LabelAbove(rational_from_proto(node.label_above), "y.time" if of_event else ""),
             "label_share": lambda node: LabelShare(),  # noqa: ARG005  (it has no fields)
             "label_square": lambda node: LabelSquare(),  # noqa: ARG005  (it has no fields)
             "label_exposure": lambda node: LabelExposure(),  # noqa: ARG005  (it has no fields)

@@ -1,5 +1,6 @@
 """Exact integer sums of predicates' values over records. They do not depend on how the rows are divided."""
 
+import json
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -35,7 +36,7 @@ from dpcore.predicates.expressions import (
 )
 from dpcore.predicates.program import Program, compiled
 from dpcore.records.feature_map import FeatureMap
-from dpcore.records.features import Classes, Comparison, EventTime, nearest, value_text
+from dpcore.records.features import Classes, Comparison, EventTime, Label, Target, nearest, value_text
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 
@@ -75,7 +76,7 @@ def check(predicates: Sequence[Predicate], schema: Schema, feature_map: FeatureM
         if first != number:
             raise PredicateError(f"predicates {first} and {number} are the same: remove one of them")
     types = _Types(schema, feature_map)
-    for atom in nodes.atoms:
+    for atom in (*nodes.atoms, *nodes.written.values()):
         types.check(atom)
 
 
@@ -88,6 +89,8 @@ class _Nodes:
         self._trees: list[int] = []
         self._size = 0
         self.atoms: list[Predicate] = []
+        self.written: dict[str, Predicate] = {}
+        """Atoms by what they ask of the label in words that only some labels have: they may equal others without."""
 
     def place(self, predicate: Predicate) -> int:
         """The number of a predicate's structure, the same for equal predicates. Raises PredicateError if too large."""
@@ -95,6 +98,8 @@ class _Nodes:
             return self._known[id(predicate)]
         if not isinstance(predicate, Predicate):
             raise PredicateError(f"{type(predicate).__name__} is not a predicate: compare it, or join it using & and |")
+        if written := getattr(predicate, "written", ""):
+            self.written.setdefault(written, predicate)
         parts = tuple(self.place(part) for part in predicate.children())
         # Parts by number: comparing two trees node by node takes exponential time if they share many parts.
         key = (type(predicate), parts) if parts else predicate
@@ -164,11 +169,11 @@ class _Types:
             self._check_event_time(label, atom)
             return
         asked = {LabelIs: "signs", LabelClass: "classes"}.get(type(atom), "measured")
-        if asked != ("measured" if label.coding.is_measured else label.coding.kind):
-            ways = {"signs": ": compare y with 1 or -1", "classes": ", and no sign or number: write y == and one text"}
-            way = ways.get(label.coding.kind, ": compare y with a number using >=, >, < or <=")
+        written = atom.written if isinstance(atom, LabelIs | LabelAtLeast | LabelAbove) else ""
+        if written or asked != ("measured" if label.coding.is_measured else label.coding.kind):
             verb = "is" if label.coding.is_measured else "has"
-            raise PredicateError(f"the label {label.column!r} {verb} {label.words}{way}")
+            sentence = f"the label {label.column!r} {verb} {label.words}{_way(label)}"
+            raise PredicateError(f"{written} is of a time to an event, and {sentence}" if written else sentence)
         if isinstance(atom, CountShare | LabelExposure) and label.coding.kind != "count":
             raise PredicateError(
                 f"the label {label.column!r} is {label.words}: only a count has a rate and an exposure"
@@ -198,6 +203,17 @@ class _Types:
         feature = self._features[name]
         if feature.comparison != comparison:
             raise PredicateError(f"{name!r} is {feature.comparison_words}")
+
+
+def _way(label: Target) -> str:
+    """How predicates compare a label that is no time to an event."""
+    match label:
+        case Label():
+            return f": compare y with 1 or -1, where 1 is {label.names[1]!r}"
+        case Classes(values=(first, *_)):
+            return f", and no sign or number: write y == and one text, such as y == {json.dumps(first)}"
+        case _:
+            return ": compare y with a number using >=, >, < or <="
 
 
 #: Rows of a block: many enough that NumPy's work outweighs the interpreter's, few enough that results stay in cache.

@@ -6,7 +6,7 @@ from construction. No tree is deeper than MOST_DEPTH.
 """
 
 import operator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
 from numbers import Rational
@@ -41,7 +41,8 @@ class _Node:
 
     @cached_property
     def _key(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]  # all are dataclasses
+        # How an expression is written is no part of what it is.
+        return tuple(getattr(self, each.name) for each in fields(self) if each.compare)  # type: ignore[arg-type]  # all are dataclasses
 
     @cached_property
     def _hash(self) -> int:
@@ -63,7 +64,7 @@ class _Node:
 
     def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
         # Texts hash differently in another process: a cached hash must not travel, and what arrives must be checked.
-        return type(self), self._key
+        return type(self), tuple(getattr(self, each.name) for each in fields(self))  # type: ignore[arg-type]  # as above
 
 
 class _Predicate(_Node):
@@ -124,9 +125,11 @@ class Constant(_Predicate):
 
 @dataclass(frozen=True, eq=False)
 class LabelIs(_Predicate):
-    """y = +1 where `positive`, else y = -1."""
+    """y = +1 where `positive`, else y = -1. Of a time to an event: whether the event happened within the horizon."""
 
     positive: bool
+    written: Literal["", "y.event"] = field(default="", compare=False, repr=False)
+    """What is asked of, if not y alone: only some labels have it."""
 
     def __post_init__(self) -> None:
         _require_bool(self.positive)
@@ -155,6 +158,8 @@ class LabelClass(_Predicate):
 @dataclass(frozen=True, eq=False)
 class _LabelCompared(_Predicate):
     bound: Fraction
+    written: Literal["", "y.time"] = field(default="", compare=False, repr=False)
+    """As of LabelIs."""
 
     def __post_init__(self) -> None:
         if isinstance(self.bound, Day):

@@ -250,7 +250,7 @@ class LabelReference(_Compared):
     @property
     def event(self) -> LabelIs:
         """Of a time to an event, whether the event happened within the horizon."""
-        return LabelIs(positive=True)
+        return LabelIs(positive=True, written="y.event")
 
     @property
     def exposure(self) -> LabelExposure:
@@ -263,9 +263,9 @@ class LabelReference(_Compared):
         return LabelSquare()
 
     @property
-    def time(self) -> "LabelReference":
+    def time(self) -> "TimeReference":
         """The time to an event, which > and <= compare with the end of an interval."""
-        return self
+        return TimeReference()
 
     def __eq__(self, value: object) -> Predicate:  # type: ignore[override]
         if isinstance(value, str):
@@ -290,6 +290,28 @@ class LabelReference(_Compared):
 
     def __le__(self, bound: object) -> Predicate:
         return Not(LabelAbove(_number(bound)))
+
+
+class TimeReference(_Compared):
+    """The time to an event, which is still to be compared."""
+
+    def __eq__(self, value: object) -> Predicate:  # type: ignore[override]
+        raise PredicateError("y.time is compared with the end of an interval: write y.time > 24 or y.time <= 24")
+
+    def __ne__(self, value: object) -> Predicate:  # type: ignore[override]
+        return self == value
+
+    def __ge__(self, bound: object) -> Predicate:
+        return LabelAtLeast(_number(bound), "y.time")
+
+    def __gt__(self, bound: object) -> Predicate:
+        return LabelAbove(_number(bound), "y.time")
+
+    def __lt__(self, bound: object) -> Predicate:
+        return Not(LabelAtLeast(_number(bound), "y.time"))
+
+    def __le__(self, bound: object) -> Predicate:
+        return Not(LabelAbove(_number(bound), "y.time"))
 
 
 class _Features:

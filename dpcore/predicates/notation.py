@@ -51,6 +51,7 @@ from dpcore.predicates.frontend import (
     LabelReference,
     Ratio,
     Reference,
+    TimeReference,
     added,
     as_predicate,
     beyond,
@@ -80,7 +81,7 @@ from dpcore.records.features import Bound, Day
 #          | ("gain" | "loss") "(" ratio "," exact "," exact "," number ")"
 #          | ("over" | "under" | "squared" | "beyond") "(" ratio "," exact ")"
 #     exact = ["-" | "+"] number ["/" number]
-#     side = x "[" text "]" | "y" | text | "true" | "false" | sum
+#     side = x "[" text "]" | "y" | "y.event" | "y.time" | text | "true" | "false" | sum
 #     sum  = ["-" | "+"] term {("+" | "-") term}
 #     ratio = "(" sum ")" ["/" number] | ["-" | "+"] term "/" number | sum
 #     term = number ["/" number] | [number "*"] z "[" text "]" | z "[" text "]" "*" number
@@ -91,6 +92,7 @@ from dpcore.records.features import Bound, Day
 MOST_TEXT = 1 << 16
 """The most bytes of a text in UTF-8."""
 
+_EVENT = "y.event"
 _MOST_NESTING = 2 * MOST_DEPTH
 _LONGEST_NUMBER = 128
 _SHOWN = 30
@@ -115,7 +117,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], object]] = {
 }
 
 Linear = Form | Fraction
-Side = Reference | LabelReference | LabelIs | Linear | str | bool
+Side = Reference | LabelReference | TimeReference | LabelIs | Linear | str | bool
 T = TypeVar("T")
 
 
@@ -321,6 +323,8 @@ class _Parser:
             self._fail("a second comparison: join two comparisons using &")
 
         def comparison() -> Predicate:
+            if isinstance(left, LabelIs) or isinstance(right, LabelIs):
+                raise PredicateError("y.event is compared with nothing: write y.event, or ~y.event for its complement")
             constant = isinstance(left, Fraction) and isinstance(right, Fraction)
             try:
                 return as_predicate(compare(form(left) if constant else left, right))
@@ -332,27 +336,26 @@ class _Parser:
     def _side(self) -> Side:
         if self._took("x"):
             return x[self._bracketed()]
-        if self._took("y", "y.time"):
-            return self._label_named(y)
-        if self._at("label"):
-            self._next += 1
-            self._label_named(None)
+        if self._took("y"):
+            self._refuse_named_label()
+            return y
+        if attribute := self._took("y.time", _EVENT):
+            return y.event if attribute == _EVENT else y.time
+        if self._took("label"):
+            self._refuse_named_label()
             self._fail("expected [ and the name of a label; y is the label of the query")
-        if self._took("y.event"):
-            return y.event
         if truth := self._took("true", "false"):
             return truth == "true"
         if self._token.kind == "text":
             return self._string()
         return self._sum()
 
-    def _label_named(self, label: LabelReference | None) -> LabelReference:
-        """The label as it is. Another, such as y["deaths"] or label["deaths"], is refused."""
+    def _refuse_named_label(self) -> None:
+        """Raise for another label than that of the query, such as y["deaths"] or label["deaths"]."""
         start = self._token.position
         if self._at("["):
             name = self._bracketed()
             raise PredicateSyntaxError(str(other_label(name)), self._text, start)
-        return y if label is None else label
 
     def _bracketed(self) -> str:
         self._take("[")
@@ -468,9 +471,8 @@ class _Writer:
     def _part(self, predicate: Predicate) -> str:
         """The text of a predicate as a part of another."""
         text = self.text(predicate)
-        bare = isinstance(predicate, Flag | Constant | Clipped | LabelShare) or (
-            isinstance(predicate, Not) and text[0] == "~"
-        )
+        bare = isinstance(predicate, Flag | Constant | Clipped | LabelShare) or text == _EVENT
+        bare |= isinstance(predicate, Not) and text[0] == "~"
         return text if bare else f"({text})"
 
     def _new(self, predicate: Predicate) -> str:  # noqa: PLR0911 - one for each kind
@@ -526,14 +528,16 @@ def _comparison(predicate: Predicate, *, negated: bool) -> str:  # noqa: PLR0911
             return f"x[{_quoted(feature)}] {'<=' if negated else '>'} {_number(bound)}"
         case Equals(feature, value):
             return f"x[{_quoted(feature)}] {'!=' if negated else '=='} {_quoted(value)}"
+        case LabelIs(positive=True, written=written) if written:
+            return f"{'~' if negated else ''}{_EVENT}"
         case LabelIs(positive):
             return f"y {'!=' if negated else '=='} {1 if positive else -1}"
         case LabelClass(value):
             return f"y {'!=' if negated else '=='} {_quoted(value)}"
-        case LabelAtLeast(bound):
-            return f"y {'<' if negated else '>='} {_number(bound)}"
-        case LabelAbove(bound):
-            return f"y {'<=' if negated else '>'} {_number(bound)}"
+        case LabelAtLeast(bound, written):
+            return f"{written or 'y'} {'<' if negated else '>='} {_number(bound)}"
+        case LabelAbove(bound, written):
+            return f"{written or 'y'} {'<=' if negated else '>'} {_number(bound)}"
         case NonNegative(form):
             return f"{_form(form)} {'<' if negated else '>='} 0"
         case _:

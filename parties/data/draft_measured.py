@@ -62,12 +62,12 @@ def draft_count(seen: Seen, exposure: Seen | None, notes: list[str], *, is_bound
     )
     if exposure is None:
         return label
-    _check_numbers(exposure)
+    _check_numbers(exposure, what="exposure", fix="name another")
     if exposure.lowest <= 0 and not is_bounded:
         raise ConfigurationError(
             f"the exposure's column {exposure.name!r} has the number {exposure.lowest:g}, and an exposure is positive: "
-            f"correct the table, or give its bounds (--bounds {exposure.name}=FROM:TO), and rows without exposure "
-            "become zero vectors"
+            f"correct the table, or give its bounds to rado schema infer (--bounds {exposure.name}=FROM:TO), and rows "
+            "without exposure become zero vectors"
         )
     lower, upper = (exposure.lowest, exposure.highest) if exposure.lowest > 0 else (1.0, 2.0)
     if not is_bounded:
@@ -76,10 +76,10 @@ def draft_count(seen: Seen, exposure: Seen | None, notes: list[str], *, is_bound
     return label.over(exposure.name, lower, max(upper, 2 * lower) if is_bounded else upper)
 
 
-def _check_numbers(seen: Seen) -> None:
+def _check_numbers(seen: Seen, *, what: str = "label", fix: str = "choose another target") -> None:
     if seen.unreadable or not len(seen.sample):
         why = seen.unreadable or "no cell is a finite number"
-        raise ConfigurationError(f"the column {seen.name!r} is no label of numbers: {why}; choose another target")
+        raise ConfigurationError(f"the column {seen.name!r} is no {what} of numbers: {why}; {fix}")
 
 
 def _check_varies(seen: Seen) -> None:

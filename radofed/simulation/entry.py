@@ -120,6 +120,7 @@ def simulate(
         schema=load_shared(Path(schema)) if isinstance(schema, str | Path) else schema,
         group_column=settings.partition.column,
         target=asked.target,
+        exposure=asked.exposure,
         event=asked.event,
         id_column=asked.id_column,
         persons_may_repeat=asked.persons_may_repeat or 1,

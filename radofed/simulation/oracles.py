@@ -227,6 +227,7 @@ def simulated_federation(
     label: str | None = None,
     positive: str | Sequence[str] | None = None,
     target: str | None = None,
+    exposure: str | None = None,
     event: str | None = None,
     schema: Schema | SharedSchema | str | Path | None = None,
     id_column: str | None = None,
@@ -240,8 +241,8 @@ def simulated_federation(
     """Return a federation whose parties, in this process, hold the rows of a table.
 
     data: a CSV (also gzipped) or Parquet file, an Arrow table or a data frame. schema: one, or its file; otherwise one
-    is inferred from the whole table, which is not private. target: "classes" for a label of several. event: of the
-    target "event", the column of the event.
+    is inferred from the whole table, which is not private. target: "classes" for a label of several. exposure: of
+    the target "count", the column of what it is counted over. event: of the target "event", the column of the event.
 
     id_column: of persons, for `unit="person"`. Other options: as of `rado simulate`; terms: as of
     `learner.federation.Federation`.
@@ -261,6 +262,7 @@ def simulated_federation(
         label=label,
         positive=positive,
         target=target,
+        exposure=exposure,
         event=event,
         schema=load_shared(Path(schema)) if isinstance(schema, str | Path) else schema,
         group_column=divided.column,

@@ -120,6 +120,7 @@ def _read(
         schema=loaded,
         group_column=column,
         target=asked.target,
+        exposure=asked.exposure,
         event=asked.event,
     )
     two_classes(table.schema.label, "a simulation over epochs")

@@ -100,6 +100,10 @@ class SimulationFields(RunFields, ReleaseFields, UnitFields):
             default="the schema's; else two-classes",
         ),
     ] = None
+    exposure: Annotated[
+        str | None,
+        Option("With --target count: the column of what it is counted over, such as a time; without a schema."),
+    ] = None
     event: Annotated[
         str | None,
         Option(

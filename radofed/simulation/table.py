@@ -61,6 +61,7 @@ def read_table(
     schema: Schema | SharedSchema | None,
     group_column: str | None,
     target: str | None = None,
+    exposure: str | None = None,
     event: str | None = None,
     id_column: str | None = None,
     persons_may_repeat: int = 1,
@@ -86,7 +87,7 @@ def read_table(
         divided = {} if group_column is None else {group_column: "what divides the rows"}
         divided |= {} if id_column is None else {id_column: "the ids of persons"}
         asked = _asked_label(label, positive, target)
-        schema, notes = inferred_schema(source, *asked, target=target, event=event, left_out=divided)
+        schema, notes = inferred_schema(source, *asked, target=target, exposure=exposure, event=event, left_out=divided)
     else:
         if isinstance(schema, SharedSchema):
             # The name of one of several labels need not be a column.
@@ -98,6 +99,8 @@ def read_table(
             )
         if event is not None:
             raise ConfigurationError("the schema names the column of the event: leave event or the schema out")
+        if exposure is not None:
+            raise ConfigurationError("the schema says what is counted over what: leave exposure or the schema out")
     data = load(source, schema)
     usable = int(data.records.usable.sum())
     why = why_unusable(data.report.changes, rows=data.report.rows, usable=usable)
@@ -133,19 +136,20 @@ def inferred_schema(
     positive: Sequence[str] | None,
     *,
     target: str | None = None,
+    exposure: str | None = None,
     event: str | None = None,
     left_out: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Schema, list[str]]:
     """A schema drafted from a table, and notes about it. positive: None for a label of all values of the column.
 
-    target: the type of the label; None: two classes, or without positive values several. event: as of
+    target: the type of the label; None: two classes, or without positive values several. exposure, event: as of
     `parties.data.schema_draft.infer`. left_out: columns that must not be features, and
     what each of them holds, in words.
 
     It is the draft of `rado schema infer`. Raises DataError or ConfigurationError.
     """
     kind = target or (Label.type if positive else Classes.type)
-    draft, notes = infer(source, label, positive, target=kind, event=event, left_out=left_out)
+    draft, notes = infer(source, label, positive, target=kind, exposure=exposure, event=event, left_out=left_out)
     # Leave out the draft's first note and those about missing cells: they ask the reader to correct the draft.
     kept = [note for note in notes[1:] if " missing cells (" not in note]
     said = [NOT_PRIVATE, *kept, *_imputed(draft.features)]

@@ -2,6 +2,7 @@
 
 import math
 import re
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -97,6 +98,59 @@ def test_what_is_not_measurable_has_no_error_and_counts_as_one_of_many():
     # Wider than 1 to either side, although it excludes 0.
     wide = made(label, np.array([0.5, 9.0, 0.2]), np.diag([0.01, 0.1, 0.01]))
     assert not next(row for row in wide.coefficients()[0].rows if row.column == "smoker").measurable
+
+
+def test_a_data_frame_has_the_figures_of_the_rows():
+    """Of a table with a coefficient that is not measurable, whose figures are not there."""
+    model = made(Count(column="visits", upper=50), np.array([0.02, -4.0, 0.2]), np.diag([1e-4, 20.0, 0.01]))
+    (plain,), (holm,) = (model.coefficients(adjustment=each) for each in ("none", "holm"))
+    frame = holm.to_pandas()
+    assert list(zip(frame.index, frame["change"], strict=True)) == [(row.column, row.change) for row in holm.rows]
+    assert [frame.index.name, *frame.columns] == [
+        "column",
+        "change",
+        "estimate",
+        "standard_error",
+        "z",
+        "p_value",
+        "p_unadjusted",
+        "lower",
+        "upper",
+        "ratio",
+        "ratio_lower",
+        "ratio_upper",
+        "measurable",
+        "comparable",
+    ]
+    for (_, found), row, unadjusted in zip(frame.iterrows(), holm.rows, plain.rows, strict=True):
+        for name in ("estimate", "standard_error", "z", "p_value", "lower", "upper", "ratio", "ratio_lower"):
+            value = getattr(row, name)
+            assert found[name] == pytest.approx(math.nan if value is None else value, nan_ok=True), name
+        expected = math.nan if unadjusted.p_value is None else unadjusted.p_value
+        assert found["p_unadjusted"] == pytest.approx(expected, nan_ok=True)
+    age = frame.loc["age"]
+    assert 0.01 < age["p_unadjusted"] < age["p_value"] == pytest.approx(2 * age["p_unadjusted"])
+    # Columns are of numbers and of truths, so that a filter takes what is measurable.
+    assert [str(frame.dtypes[name]) for name in ("estimate", "ratio", "measurable", "comparable")] == [
+        "float64",
+        "float64",
+        "boolean",
+        "boolean",
+    ]
+    assert list(frame[frame["measurable"]].index) == ["age"]
+    assert frame["comparable"].isna().all()
+
+
+def test_a_data_frame_without_errors_has_estimates_and_pandas_is_asked_for(monkeypatch):
+    (table,) = made(WAGE, np.array([0.03, -0.2, 0.1]), None).coefficients()
+    frame = table.to_pandas()
+    assert frame["estimate"].notna().all()
+    assert frame["p_value"].isna().all()
+    assert frame["measurable"].isna().all()
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ConfigurationError, match=r"install it, or use to_columns\(\)"):
+        table.to_pandas()
+    assert table.to_columns()["estimate"] == [row.estimate for row in table.rows]
 
 
 def test_numbers_that_are_learned_as_they_are_have_coefficients_in_their_units_and_no_ratio():

@@ -74,6 +74,57 @@ def test_a_count_is_measured_beside_the_pooled_poisson_regression(visits):
     assert results["majority"]["deviance_explained_mean"] == pytest.approx(0, abs=0.01)
 
 
+def test_a_count_over_an_exposure_is_drafted_as_a_schema_of_the_same_label_says(visits):
+    with visits.open(newline="", encoding="utf-8") as file:
+        most = max(int(row["visits"]) for row in csv.DictReader(file))
+    label = Count(
+        column="visits",
+        upper=most,
+        exposure="years",
+        exposure_lower=0.5,
+        exposure_upper=2.0,
+        missing="zero-vector",
+        unreadable="zero-vector",
+        out_of_bounds="clip",
+    )
+    found = simulated(visits, "newton", label="visits", target="count", exposure="years")
+    federation = simulated_federation(visits, label="visits", target="count", exposure="years", parties=3)
+    drafted = federation.schema
+    assert [each.name for each in drafted.features] == ["a"]
+    assert drafted.label == label
+    expected = simulated(visits, "newton", schema=drafted)
+    measured = ("deviance_explained_mean", "absolute_error_mean")
+    assert [[found["results"][name][each] for each in measured] for name in found["results"]] == [
+        [expected["results"][name][each] for each in measured] for name in expected["results"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ("an exposure is of a count: choose the target count", {"target": "number"}),
+        ("an exposure is of a count: choose the target count", {"target": "classes"}),
+        ("an exposure is of a count: choose the target count", {"positive": "1"}),
+        ("an exposure is of a count: choose the target count", {"target": "event", "event": "a"}),
+        ("but there is 'years'", {"target": "count", "exposure": "yaers"}),
+        ("'place' is no exposure of numbers: .*; name another", {"target": "count", "exposure": "place"}),
+        ("what divides the rows, so it cannot be", {"target": "count", "partition": "by-column:years"}),
+    ],
+)
+def test_an_exposure_is_of_a_count_alone(tmp_path, words, options):
+    rows = [[f"{n / 7:.3f}", "1.5" if n % 2 else "0.5", "ab"[n % 2], n % 3] for n in range(200)]
+    table = written(tmp_path / "visits.csv", ["a", "years", "place", "visits"], rows)
+    asked = {"label": "visits", "exposure": "years", "parties": 3, "workers": 0, **options}
+    with pytest.raises((ConfigurationError, DataError), match=words):
+        simulate(table, **asked)
+
+
+def test_a_schema_says_what_a_count_is_over(visits):
+    federation = simulated_federation(visits, label="visits", target="count", exposure="years", parties=3)
+    with pytest.raises(ConfigurationError, match="leave exposure or the schema out"):
+        simulated_federation(visits, schema=federation.schema, exposure="years", parties=3)
+
+
 def test_an_exposure_explains_more(visits):
     label = Count(column="visits", upper=40, exposure="years", exposure_lower=0.25, exposure_upper=4.0)
     schema = Schema(name="visits", label=label, features=(RealFeature(name="a", lower=0.0, upper=10.0),))

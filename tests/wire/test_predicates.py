@@ -1,5 +1,6 @@
 """Predicates as messages: each has one canonical form, and any other table is refused before it is used."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -19,12 +20,14 @@ from dpcore.predicates.expressions import (
     Equals,
     Flag,
     FormCoordinates,
+    LabelAbove,
     LabelIs,
     NonNegative,
     Not,
     Or,
 )
-from dpcore.records.features import DateFeature, Day, Label
+from dpcore.predicates.notation import to_text
+from dpcore.records.features import DateFeature, Day, EventTime, Label
 from dpcore.records.schema import Schema
 from rado.v1 import query_pb2
 from tests.wire.test_query_kinds import SCHEMA
@@ -180,6 +183,16 @@ def test_a_table_of_too_many_nodes_is_refused_before_it_is_read():
     message.nodes.extend([query_pb2.PredicateNode(flag=1)] * (MOST_NODES + 1))
     with pytest.raises(WireError, match="batch"):
         read_predicates(message, FORMS)
+
+
+def test_of_a_time_to_an_event_a_query_is_shown_in_the_words_of_its_label():
+    label = EventTime(column="months", event="died", happened=("1",), censored=("0",), borders=(12.0, 24.0))
+    message, forms = query_pb2.StatisticQuery(), FormCoordinates(replace(SCHEMA, label=label))
+    asked = (LabelIs(True), LabelIs(False), Not(LabelAbove(Fraction(12))))
+    write_predicates(asked, forms, message)
+    found = read_predicates(message, forms)
+    assert found == asked
+    assert [to_text(each) for each in found] == ["y.event", "y == -1", "y.time <= 12"]
 
 
 def test_a_table_may_be_as_deep_and_large_as_the_limits(monkeypatch):
