@@ -1,10 +1,6 @@
-"""Models: the result of training, saved as one JSON file, and predictions on new rows."""
+"""Models: the result of training, and what their scores say."""
 
-import hashlib
-import json
-import math
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -13,21 +9,18 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpcore.errors import DataError, ModelError, RadofedError, ShapeError
+from dpcore.errors import ModelError, ShapeError
 from dpcore.estimators.hazard_scores import restricted_means, survival
 from dpcore.evaluation.class_costs import LeastClassCost, raised
-from dpcore.numbers.rationals import exact_number
 from dpcore.queries.statement import PrivacyStatement
-from dpcore.records.encoding import Change, changes, summed, why_unusable
 from dpcore.records.feature_map import FeatureMap
 from dpcore.records.features import EventTime, Target, event_time, measured
 from dpcore.records.schema import Schema
-from learner import export, model_views
+from learner import export, model_file, model_views
 from learner.coefficient_table import Adjustment, CoefficientTable, coefficient_tables
 from learner.decisions import (
     Shifts,
     Threshold,
-    decision_of,
     decision_sentences,
     log_odds_offset,
     lowered,
@@ -36,6 +29,7 @@ from learner.decisions import (
 )
 from learner.hazard_models import HazardErrors, hazard_errors, ranked_ratios
 from learner.measured_models import MeasuredErrors, Ratio, measured_errors, ratios_of
+from learner.predictions import Errors, count_errors, predict
 from learner.score_parts import Explanation, LinearScore, explain
 from learner.scoring import scoring_of
 from learner.scoring_base import Scoring
@@ -45,19 +39,12 @@ from learner.uncertainty import (
     ClassCalibration,
     Limits,
     calibrated_on,
-    calibration_from,
     checked_covariance,
-    covariance_from_text,
-    covariance_text,
     probabilities,
-    why_no_probability,
 )
 from radobase.keywords import knows_keywords
 from radobase.presentation.notebook import Picture
-from radobase.printing import amount, json_text
-from radobase.reading import FileKind, read_bytes, read_json, with_remedy
-from radobase.tables.tables import as_source, encoded_blocks, open_table
-from radobase.writing import write_durably
+from radobase.reading import read_bytes
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
@@ -68,15 +55,7 @@ if TYPE_CHECKING:
     from learner.federation import Federation
     from learner.frame_pipeline import Unusable
 
-FORMAT = "radofed-model"
-FORMAT_VERSION = 1
-_DOMAIN = b"rado.v1/model\0"
-_MALFORMED = (RadofedError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError)
 DIGEST_BYTES = 32
-
-
-_MODEL = FileKind(with_remedy("give the file that `train` wrote, or train again", ModelError), limit_bytes=32 << 20)
-
 
 LOG_RATES = ("newton", "additive")
 """Estimators whose scores of counts are logarithms of rates."""
@@ -290,7 +269,7 @@ class Model:
         Of a time to an event it is the mean time up to the horizon.
 
         data: a file's path, an Arrow table or a data frame. A row without a prediction has None, or NaN. Warns and
-        raises as `learner.model.predict` does.
+        raises as `learner.predictions.predict` does.
         """
         return model_views.labels_of(self, predict(self, data))
 
@@ -354,7 +333,7 @@ class Model:
     @property
     def digest(self) -> bytes:
         """32 bytes over everything that is saved, as the file states them."""
-        return bytes.fromhex(_digest(self._to_json()))
+        return bytes.fromhex(model_file.digest_of(model_file.to_json(self)))
 
     def probabilities(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
         """The probability of the positive class for each score: `learner.uncertainty`, which says where it is from.
@@ -408,215 +387,12 @@ class Model:
 
     def save(self, path: Path | str) -> None:
         """Write the model atomically; an existing file is replaced. Raises ModelError."""
-        content = self._to_json()
-        content["digest"] = _digest(content)
-        try:
-            write_durably(Path(path), (json_text(content, indent=2, allow_nan=False) + "\n").encode())
-        except OSError as error:
-            raise ModelError(f"{path}: cannot be written ({error.strerror}); choose another place") from error
+        model_file.write(self, Path(path))
 
     @classmethod
     def load(cls, path: Path | str) -> "Model":
         """Read a model. Raises ModelError if the file is not a model, has an unknown format, or was changed."""
-        path = Path(path)
-        content = read_json(path, _MODEL)
-        if content.get("format") != FORMAT:
-            raise ModelError(f"{path}: not a model of radofed; give the file that `train` wrote")
-        if content.get("format_version") != FORMAT_VERSION:
-            found = content.get("format_version")
-            raise ModelError(f"{path}: format version {found!r} is not {FORMAT_VERSION}; update radofed")
-        claimed = content.pop("digest", None)
-        try:
-            found_digest = _digest(content)
-            if claimed != found_digest:
-                raise ModelError(
-                    f"{path}: the digest is {found_digest} and the file says {claimed}: the model was changed after it "
-                    "was saved; train it again"
-                )
-            return cls._from_json(content)
-        except ModelError:
-            raise
-        except _MALFORMED as error:
-            raise ModelError(f"{path}: malformed ({error}); train it again") from error
-
-    def _to_json(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "format_version": FORMAT_VERSION,
-            "learner": self.estimator,
-            "schema": self.schema.canonical_bytes().decode(),
-            # In order, with their names, for readers and other languages.
-            "theta": [[name, value] for name, value in zip(self.names, self.theta.T.tolist(), strict=True)],
-            "release_digest": self.release_digest.hex(),
-            "statement": self.statement.to_dict(),
-            **({} if self.held_back is None else {"held_back": str(self.held_back)}),
-            **({} if self.feature_map is None else {"feature_map": self.feature_map.to_list()}),
-            **({} if self.covariance is None else {"covariance": covariance_text(self.covariance)}),
-            **({} if self.sampling is None else {"sampling": covariance_text(self.sampling)}),
-            **({} if self.calibration is None else {"calibration": self.calibration.to_dict()}),
-            **({"epochs": list(self.epochs)} if self.epochs else {}),
-            **({} if self.started_from is None else {"started_from": self.started_from.hex()}),
-            **({} if self.log_hazards is None else {"log_hazards": self.log_hazards.tolist()}),
-            **({"class_weights": list(self.class_weights)} if self.class_weights else {}),
-            **({} if self.threshold is None else {"threshold": self.threshold.to_dict()}),
-        }
-
-    @classmethod
-    def _from_json(cls, content: dict[str, Any]) -> "Model":
-        schema = Schema.from_canonical(content["schema"].encode())
-        feature_map = None
-        if "feature_map" in content:
-            feature_map = FeatureMap.from_list(content["feature_map"], bias=schema.bias)
-        names = tuple(name for name, _ in content["theta"])
-        theta = np.array([value for _, value in content["theta"]], dtype=np.float64).T
-        model = cls(
-            theta=theta,
-            schema=schema,
-            estimator=str(content["learner"]),
-            release_digest=bytes.fromhex(content["release_digest"]),
-            statement=PrivacyStatement.from_dict(content["statement"]),
-            held_back=exact_number(content["held_back"]) if "held_back" in content else None,
-            feature_map=feature_map,
-            covariance=covariance_from_text(content["covariance"], theta.size) if "covariance" in content else None,
-            sampling=covariance_from_text(content["sampling"], theta.size) if "sampling" in content else None,
-            calibration=calibration_from(content["calibration"]) if "calibration" in content else None,
-            epochs=tuple(map(str, content.get("epochs", ()))),
-            started_from=bytes.fromhex(content["started_from"]) if "started_from" in content else None,
-            log_hazards=np.array(content["log_hazards"], dtype=np.float64) if "log_hazards" in content else None,
-            class_weights=tuple(map(int, content.get("class_weights", ()))),
-            threshold=decision_of(content["threshold"]) if "threshold" in content else None,
-        )
-        if names != model.names:
-            raise ModelError("theta's coordinates differ from those of the schema and the map; train it again")
-        return model
-
-
-@dataclass(frozen=True, eq=False)
-class Predictions:
-    """Predictions of rows."""
-
-    scores: NDArray[np.float64]
-    """(rows,) float64, theta . x, of several classes (rows, k), NaN without a prediction."""
-    labels: NDArray[np.int8]
-    """(rows,) int8: +1, -1, or 0 without a prediction; of several classes the code, or -1 without one; of a number, a
-    count or a time 1, or 0 without one."""
-    values: NDArray[np.float64] | None = None
-    """(rows,), of a label that is a number or a count, in its units, of a time to an event the mean up to the horizon;
-    NaN without a prediction; None of classes."""
-    probabilities: NDArray[np.float64] | None = None
-    """(rows,), of the positive class, of several (rows, k), NaN without a prediction; None if the model has none."""
-    survival: NDArray[np.float64] | None = None
-    """(rows, J), of a time to an event, as of `Model.survival`, NaN without a prediction; None of other labels."""
-    changes: tuple[Change, ...] = ()
-    """What the schema's policies changed in the table, by column and policy, what lost most first."""
-
-
-def predict(model: Model, path: Any) -> Predictions:
-    """Scores and labels of the rows of a table. The label column is not read.
-
-    path: a CSV or Parquet file's path, an Arrow table or a data frame (radobase.tables.arrow_table). A row that the
-    schema's policies make a zero vector has no prediction; a UserWarning says how many, and which policy made most of
-    them. Another names each policy that changed many cells. A score of exactly zero has label -1, as in the estimators.
-
-    Raises DataError as radobase.tables.tables does.
-    """
-    rows = model.schema.encode(path)
-    usable = rows.usable
-    found = changes(model.schema, rows.tallies, len(usable))
-    warn_of(found, rows=len(usable), usable=int(usable.sum()), then="these rows have no prediction")
-    scores = model.scores(rows.x)
-    if model.schema.label.coding.is_measured:
-        scores[~usable] = math.nan
-        return Predictions(scores, usable.astype(np.int8), model.values(scores), changes=found)
-    if isinstance(label := model.schema.label, EventTime):
-        scores[~usable] = math.nan
-        surviving = model.survival(scores)
-        means = restricted_means(surviving, label.borders)
-        return Predictions(scores, usable.astype(np.int8), means, changes=found, survival=surviving)
-    labels = model.predicted(scores)
-    scores[~usable] = math.nan
-    labels[~usable] = model.scoring.undecided
-    chances = model.probabilities(scores) if why_no_probability(model) is None else None
-    return Predictions(scores, labels, probabilities=chances, changes=found)
-
-
-@dataclass(frozen=True)
-class Errors:
-    """How many of a table's rows a model classifies wrongly."""
-
-    rows: int
-    compared: int
-    """Rows with a prediction and a label."""
-    wrong: int
-    changes: tuple[Change, ...]
-    """What the schema's policies changed in the table, what lost most first."""
-    confusion: tuple[tuple[int, ...], ...] = ()
-    """Of several classes, the rows of each class, in turn, by the class that is predicted."""
-
-    @property
-    def rate(self) -> float | None:
-        """The share of them, wrong / compared; None if nothing could be compared."""
-        return self.wrong / self.compared if self.compared else None
-
-    def sentence(self) -> str:
-        """The rate with its denominator, and how many rows it leaves out."""
-        if self.rate is None:
-            return f"no row of {self.rows} has both a prediction and a label that the schema knows: no errors counted"
-        left = self.rows - self.compared
-        found = f"wrong on {100 * self.rate:.2f} % of {amount(self.compared, 'row')} with a label, {self.wrong} of them"
-        return f"{found}; {left} others have no label that the schema knows, or no prediction" if left else found
-
-    def __str__(self) -> str:
-        return self.sentence()
-
-
-def count_errors(model: Model, path: Any) -> Errors:
-    """Compare a table's labels with the predictions. A row whose label the schema does not know is not compared.
-
-    Raises DataError as radobase.tables.tables does, also if there is no label column.
-    """
-    label = model.schema.label
-    lenient = replace(model.schema, label=label.lenient)
-    wrong = compared = rows = 0
-    confusion = np.zeros((label.classes, label.classes), dtype=np.int64)
-    tallies = []
-    for block in encoded_blocks(as_source(path), lenient, label=True):
-        assert block.labels is not None, "labels were asked for"
-        predicted = model.predicted(model.scores(block.x))
-        if label.classes:
-            np.add.at(confusion, (block.labels[block.usable], predicted[block.usable]), 1)
-        wrong += int(np.count_nonzero((predicted != block.labels) & block.usable))
-        compared += int(np.count_nonzero(block.usable))
-        rows += len(block.usable)
-        tallies.append(block.tallies)
-    by_class = tuple(map(tuple, confusion.tolist()))
-    return Errors(rows, compared, wrong, changes(lenient, summed(tallies), rows), by_class)
-
-
-def error_rate(model: Model, path: Any) -> float:
-    """The fraction of a table's rows with a label and a prediction that the model classifies wrongly.
-
-    Warns as `predict` does. Raises DataError as `count_errors` does, and if no row has both.
-    """
-    found = count_errors(model, path)
-    if (rate := found.rate) is None:
-        why = why_unusable(found.changes, rows=found.rows, usable=found.compared)
-        raise DataError(f"{why}; correct the table", file=open_table(as_source(path)).path)
-    warn_of(found.changes, rows=found.rows, usable=found.compared, then="the error rate is over the usable rows")
-    return rate
-
-
-def warn_of(found: Sequence[Change], *, rows: int, usable: int, then: str, stacklevel: int = 3) -> None:
-    """Warn of rows that are not usable, and of each policy that changed many cells and kept their rows.
-
-    then: what follows for the rows that are not usable.
-    """
-    why = why_unusable(found, rows=rows, usable=usable)
-    if why is not None:
-        warnings.warn(f"{why}; {then}: correct the table", stacklevel=stacklevel)
-    for change in found:
-        if change.is_many and not change.leaves_out:
-            warnings.warn(f"{change.sentence}: check the table against the schema", stacklevel=stacklevel)
+        return model_file.read(Path(path), cls)
 
 
 def _checked_baseline(found: NDArray[np.float64] | None, label: Target) -> NDArray[np.float64] | None:
@@ -638,12 +414,7 @@ def _checked_baseline(found: NDArray[np.float64] | None, label: Target) -> NDArr
     return log_hazards
 
 
-def _digest(content: dict[str, Any]) -> str:
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return hashlib.sha256(_DOMAIN + text.encode()).hexdigest()
-
-
 def content_of(path: Path) -> bytes:
     """A model's file, to pass it on. Raises what Model.load raises."""
     Model.load(path)
-    return read_bytes(path, _MODEL)
+    return read_bytes(path, model_file.MODEL)

@@ -14,7 +14,8 @@ from radobase.presentation.notebook import Picture, Shown, fragment
 from radobase.printing import columns
 
 if TYPE_CHECKING:
-    from learner.model import Model, Predictions
+    from learner.model import Model
+    from learner.predictions import Predictions
 
 
 def labels_of(model: "Model", found: "Predictions") -> NDArray[Any]:

@@ -7,7 +7,7 @@ or too few parties are asked for its cohort. The error says what would work.
 import time
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
@@ -228,26 +228,18 @@ def plan_query(
     STUDY_DATES).
     """
     created = int(time.time() if now_unix_s is None else now_unix_s)
-    may_vanish = request.may_vanish or 0
-    colluders, cohort_min, max_parties = cohort_sizes(
-        len(asked),
-        colluders=request.colluders,
-        cohort_min=request.cohort_min,
-        max_parties=request.max_parties,
-        may_vanish=may_vanish,
-    )
-    check_may_vanish(may_vanish, len(asked), colluders=colluders, cohort_min=cohort_min, max_parties=max_parties)
+    colluders, cohort_min, max_parties = _cohort_of(request, len(asked))
+    honest, most = cohort_min - colluders, min(len(asked), max_parties)
     study = study_of(request, study, created)
     now = stated_rows or {}
     max_rows = request.max_rows or sum(_most_rows(member, now.get(member.name)) for member in asked)
     stated = tuple(m for each in asked if (m := now.get(each.name, each.rows_at_least)) is not None)
     known = stated if request.epoch is None and request.persons is None else ()
-    _check_persons(request, len(asked), max_parties)
-    kind, chosen = _checked_kind(request, cohort_min - colluders, known)
-    cohorts = Cohorts(cohort_min, cohort_min - colluders, max_parties) if max_parties <= MOST_PARTIES else None
+    _check_persons(request, most)
+    kind, chosen = _checked_kind(request, honest, known)
+    cohorts = Cohorts(cohort_min, honest, max_parties) if max_parties <= MOST_PARTIES else None
     kind, noise_note = _following(kind, request, cohorts, understood)
-    most = min(len(asked), max_parties)
-    neighbours, masks_note = _mask_neighbours(request, kind, cohort_min - colluders, most, understood)
+    neighbours, masks_note = _mask_neighbours(request, kind, honest, most, understood)
     training = None if question else _announced(request.training, created, understood)
     if request.epoch is not None and not kind.takes_parts:
         # What they state is about all rows, and this kind's cost depends on how many there are.
@@ -256,15 +248,12 @@ def plan_query(
     key = _key(certificate, expires)
     used = {
         Feature.QUESTION: question,
-        Feature.COHORT_NOISE: kind.cohorts is not None,
         Feature.MASK_GRAPH: neighbours > 0,
-        Feature.SURVIVORS: may_vanish > 0,
-        Feature.CLASS_PRODUCTS: has_class_products(kind),
-        Feature.PERSONS: kind.persons is not None,
+        Feature.SURVIVORS: bool(request.may_vanish),
         Feature.STUDY: study is not None,
-        Feature.CLASS_WEIGHTS: has_class_weights(kind),
         Feature.TRAINING: training is not None,
         Feature.SHORT_OPENING: key.public_key.subgroup is not None,
+        **_features_of_kind(kind),
     }
     limits, bits = QueryLimits(max_rows, max_parties, request.d), request.fraction_bits_for(kind)
     draw = SystemRandom() if random is None else random
@@ -282,7 +271,7 @@ def plan_query(
         max_rows=max_rows,
         max_parties=max_parties,
         cohort_min=cohort_min,
-        honest_parties=cohort_min - colluders,
+        honest_parties=honest,
         created_at_unix_s=created,
         not_after_unix_s=expires,
         binding=Binding.seal(opening, asked, nonce),
@@ -295,15 +284,47 @@ def plan_query(
         persons=kind.persons,
         noise_of_cohort=kind.cohorts is not None,
         mask_neighbours=neighbours,
-        may_vanish=may_vanish,
+        may_vanish=request.may_vanish or 0,
         training=training,
         study=study,
     )
     _check_size(query)
     complete = stated if len(stated) == len(asked) else None
-    cost = _cost(query, stated, complete)
-    plan = Plan(query, key.public_key, colluders, complete, cost, opening, chosen)
-    return replace(plan, masks_note=masks_note, noise_note=noise_note)
+    return Plan(
+        query,
+        key.public_key,
+        colluders,
+        complete,
+        _cost(query, stated, complete),
+        opening,
+        chosen,
+        masks_note=masks_note,
+        noise_note=noise_note,
+    )
+
+
+def _cohort_of(request: Request, parties: int) -> tuple[int, int, int]:
+    """c, cohort_min and max_parties of a request to so many parties, of which some may vanish. Raises PlanError."""
+    may_vanish = request.may_vanish or 0
+    colluders, cohort_min, max_parties = cohort_sizes(
+        parties,
+        colluders=request.colluders,
+        cohort_min=request.cohort_min,
+        max_parties=request.max_parties,
+        may_vanish=may_vanish,
+    )
+    check_may_vanish(may_vanish, parties, colluders=colluders, cohort_min=cohort_min, max_parties=max_parties)
+    return colluders, cohort_min, max_parties
+
+
+def _features_of_kind(kind: AnyKind) -> dict[Feature, bool]:
+    """Which of the features that depend on the kind, its noise and its unit are used."""
+    return {
+        Feature.COHORT_NOISE: kind.cohorts is not None,
+        Feature.CLASS_PRODUCTS: has_class_products(kind),
+        Feature.PERSONS: kind.persons is not None,
+        Feature.CLASS_WEIGHTS: has_class_weights(kind),
+    }
 
 
 def _announced(training: Training | None, created_unix_s: int, understood: AbstractSet[str]) -> Training | None:
@@ -426,9 +447,8 @@ def _checked_kind(request: Request, honest: int, stated: tuple[int, ...]) -> tup
     return kind, why
 
 
-def _check_persons(request: Request, asked: int, max_parties: int) -> None:
-    """Raise PlanError if a person may be at more parties than there are."""
-    most = min(asked, max_parties)
+def _check_persons(request: Request, most: int) -> None:
+    """Raise PlanError if a person may be at more parties than there are in the largest cohort."""
     if request.persons is not None and request.persons.parties > most:
         raise PlanError(
             f"a person may be at {request.persons.parties} parties and the query takes {most}: lower persons_may_repeat"

@@ -418,7 +418,7 @@ def explain(model: "Model", row: Mapping[str, Any], of: str | None = None) -> Ex
     Columns that the schema does not name are ignored.
 
     Raises:
-        DataError: a column is absent, or the schema refuses a value, as `learner.model.predict` says.
+        DataError: a column is absent, or the schema refuses a value, as `learner.predictions.predict` says.
         ConfigurationError: the row is no mapping, a value is of a type that no table has, or no score is for `of`.
     """
     scoring = model.scoring

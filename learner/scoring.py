@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from dpcore.evaluation.evaluation import Evaluation, PlannedBatch
     from dpcore.evaluation.options import EvaluationOptions
     from dpcore.predicates.expressions import Predicate
-    from learner.model import Errors, Model
+    from learner.model import Model
+    from learner.predictions import Errors
 
 
 @dataclass(frozen=True)

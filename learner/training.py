@@ -33,7 +33,8 @@ from radobase.options import estimator_options, training_part
 from radobase.printing import amount
 from wire.envelopes import KEY_BYTES
 from wire.query import Query
-from wire.request_fields import AskedTerms, QueryTerms, TrainOptions, is_purpose
+from wire.request_fields import AskedTerms, QueryTerms, TrainOptions
+from wire.texts import is_purpose
 from wire.training import LONGEST_OPTIONS, MOST_QUERIES, Training
 
 if TYPE_CHECKING:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from dpcore.evaluation.measured_evaluation import MeasuredEvaluation
     from dpcore.evaluation.options import EvaluationOptions
     from dpcore.predicates.expressions import Predicate
-    from learner.model import Errors, Model
+    from learner.model import Model
+    from learner.predictions import Errors
 
 _LARGEST_LOG = 700.0
 

@@ -19,9 +19,9 @@ from radobase.printing import json_text
 from wire.envelopes import key_id
 from wire.errors import Code, WireError
 from wire.query import OpenedQuery, Query
-from wire.request_fields import is_purpose
 from wire.roster import KeyFingerprint, Role, Roster
 from wire.study import MAX_PROTOCOL_NUMBER
+from wire.texts import is_purpose
 
 # Within double precision, in which limits are reported.
 _DECIMAL = re.compile(r"[0-9]{1,30}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,2})?")

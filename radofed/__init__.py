@@ -55,8 +55,9 @@ if TYPE_CHECKING:
     from learner.connecting import connect
     from learner.federation import Federation
     from learner.journal import SessionSource
-    from learner.model import Model, predict
+    from learner.model import Model
     from learner.planning import Plan
+    from learner.predictions import predict
     from learner.release import Release
     from learner.requests import MomentsRequest, RadosRequest
     from learner.session import Session
@@ -99,7 +100,7 @@ _HOMES = {
     "composed_privacy": "learner.composition",
     "connect": "learner.connecting",
     "evaluate": "dpcore.evaluation.evaluation",
-    "predict": "learner.model",
+    "predict": "learner.predictions",
     "select": "dpcore.evaluation.selection",
     "shapes_of": "learner.shapes",
     "simulate": "radofed.simulation.entry",

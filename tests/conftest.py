@@ -90,7 +90,8 @@ _LONG = (
     "test_plan_signal.py",
     "test_sybil_roster.py",
     "test_packaging.py",
-    "test_benchmarks.py",
+    "test_table_benchmarks.py",
+    "test_timed_benchmarks.py",
 )
 
 _WAITING = ("coordinator", "end_to_end", "hostile", "learner", "parties", "protocol")

@@ -36,10 +36,11 @@ from wire.query_kinds import (
     write_kind,
 )
 from wire.query_kinds import AnyKind as QueryKind
-from wire.request_fields import EPOCH_RULE, FEWEST_NEIGHBOURS, PURPOSE_RULE, is_epoch, is_purpose
+from wire.request_fields import FEWEST_NEIGHBOURS
 from wire.roster import Role, Roster, open_from
 from wire.statements import ciphertexts_per_chunk
 from wire.study import Study
+from wire.texts import EPOCH_RULE, PURPOSE_RULE, is_epoch, is_purpose
 from wire.training import Training
 
 CLOCK_SKEW_S = 300

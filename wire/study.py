@@ -14,7 +14,7 @@ from rado.v1 import query_pb2
 from radobase.printing import json_text
 from wire.codec import Travels, Wire
 from wire.errors import Code, WireError
-from wire.request_fields import MAX_PURPOSE, is_purpose
+from wire.texts import MAX_PURPOSE, is_purpose
 
 MAX_PROTOCOL_NUMBER = 60
 """The most characters of a protocol number."""

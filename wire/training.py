@@ -10,7 +10,7 @@ from radobase.printing import amount, json_text
 from wire.codec import Wire
 from wire.envelopes import KEY_BYTES, sha256
 from wire.errors import Code, WireError
-from wire.request_fields import is_purpose
+from wire.texts import is_purpose
 
 MOST_QUERIES: Final = 100_000
 LONGEST_OPTIONS: Final = 200

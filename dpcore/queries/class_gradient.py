@@ -11,15 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import PlanError, ShapeError
-from dpcore.numbers.progress import Progress
-from dpcore.queries.gradient import THETA_BITS, GradientQuery, Rows
+from dpcore.queries.gradient import THETA_BITS, AddRows, LabelGradientQuery
 from dpcore.records.features import Target, several_classes
 from dpcore.records.losses import STEP_BITS, exponential_table
-from dpcore.records.records import CACHED_ROWS, Records, labelled_rows
+from dpcore.records.records import Records
 
 
 @dataclass(frozen=True)
-class ClassGradientQuery(GradientQuery):
+class ClassGradientQuery(LabelGradientQuery):
     """Sums of clipped gradients of the multinomial logistic loss, with noise on every coordinate, class by class.
 
     A contribution is the sum of w_c z over the records, in units of 2^-(f + WEIGHT_BITS), z = x or P x. Integer weights
@@ -57,28 +56,15 @@ class ClassGradientQuery(GradientQuery):
                 f"coordinates and {records.coding.classes} classes: use one schema"
             )
 
-    def _add(
-        self,
-        records: Records,
-        fraction_bits: int,
-        most: int,
-        rows: Rows,
-        totals: NDArray[np.int64],
-        progress: Progress | None = None,
-    ) -> None:
-        """See `GradientQuery`. totals: (n, classes d), class by class."""
+    def _adder(self, fraction_bits: int, most: int) -> AddRows:
+        """See `LabelGradientQuery`. Totals are (n, classes d), class by class."""
         from dpcore.records.compiled import add_class_gradients  # noqa: PLC0415 - imports Numba
 
-        theta = np.array(self.theta, dtype=np.int64).reshape(self.classes, records.d)
+        theta = np.array(self.theta, dtype=np.int64).reshape(self.classes, -1)
         table, shift = exponential_table(), fraction_bits + THETA_BITS - STEP_BITS
-        for first, block, codes in labelled_rows(records, fraction_bits, CACHED_ROWS):
-            vectors = block if self.basis is None else self.basis.apply(block)
-            usable = records.usable[first : first + len(block)]
-            own = codes[usable].astype(np.int64)
-            into = rows.of(first, len(block), usable)
-            add_class_gradients(vectors[usable], own, theta, table, shift, most, *into, totals)
-            if progress is not None:
-                progress(first + len(block), records.rows)
+        return lambda vectors, codes, into, times, totals: add_class_gradients(
+            vectors, codes.astype(np.int64), theta, table, shift, most, into, times, totals
+        )
 
     @property
     def class_codes(self) -> Sequence[int]:

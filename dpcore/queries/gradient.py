@@ -1,6 +1,7 @@
 """The gradient query: each record contributes its gradient of a loss at theta, clipped to a norm."""
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -18,10 +19,11 @@ from dpcore.numbers.progress import Progress
 from dpcore.numbers.rationals import check_rational
 from dpcore.queries.kind import QueryKind, QueryLimits, check_counted_once, scope_of
 from dpcore.records.clipping import Basis
+from dpcore.records.coding import Labels
 from dpcore.records.computation import Computation
 from dpcore.records.losses import LOSSES, STEP_BITS, WEIGHT_BITS, LossName, check_loss, clip_squared, weight_table
 from dpcore.records.persons import PERSON_WEIGHT, PersonRows, Persons, bits_of, factor_of
-from dpcore.records.records import Records, edges_in_doubles, weighted_sums
+from dpcore.records.records import CACHED_ROWS, Records, edges_in_doubles, labelled_rows, weighted_sums
 from dpcore.records.weight import weighted_squared
 
 MOST_FRACTION_BITS = 16
@@ -57,6 +59,10 @@ class Rows:
         into = np.zeros(count, dtype=np.int64) if self.into is None else self.into[first : first + count]
         times = np.ones(count, dtype=np.int64) if self.times is None else self.times[first : first + count]
         return (into, times) if usable is None else (into[usable], times[usable])
+
+
+AddRows = Callable[[NDArray[np.int64], Labels, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]], None]
+"""Adds vectors with their labels to totals: (vectors, labels, into, times, totals), into and times as of `Rows`."""
 
 
 def class_weights_in_words(weights: Sequence[float]) -> str:
@@ -402,3 +408,33 @@ class GradientQuery(QueryKind):
         largest = (1 if self.basis is None else self.basis.largest) << fraction_bits
         if self._theta_length * largest >= 1 << 62 or len(self.theta) * largest**2 >= 1 << 62:
             raise PlanError("theta or the basis is too long for exact margins: scale them down, or lower fraction_bits")
+
+
+@dataclass(frozen=True)
+class LabelGradientQuery(GradientQuery, ABC):
+    """A gradient query over a label of several classes, a number, a count or a time to an event.
+
+    It reads each row with its label, where `GradientQuery` reads edges.
+    """
+
+    @abstractmethod
+    def _adder(self, fraction_bits: int, most: int) -> AddRows:
+        """What adds the gradients of usable rows, each clipped to a squared length of `most`."""
+
+    def _add(
+        self,
+        records: Records,
+        fraction_bits: int,
+        most: int,
+        rows: Rows,
+        totals: NDArray[np.int64],
+        progress: Progress | None = None,
+    ) -> None:
+        """See `GradientQuery`."""
+        add = self._adder(fraction_bits, most)
+        for first, block, labels in labelled_rows(records, fraction_bits, CACHED_ROWS):
+            vectors = block if self.basis is None else self.basis.apply(block)
+            usable = records.usable[first : first + len(block)]
+            add(vectors[usable], labels[usable], *rows.of(first, len(block), usable), totals)
+            if progress is not None:
+                progress(first + len(block), records.rows)

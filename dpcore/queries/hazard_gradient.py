@@ -24,14 +24,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpcore.errors import PlanError, ShapeError
-from dpcore.numbers.progress import Progress
-from dpcore.queries.gradient import THETA_BITS, GradientQuery, Rows
+from dpcore.queries.gradient import THETA_BITS, AddRows, LabelGradientQuery
 from dpcore.records.features import Target, event_time
 from dpcore.records.losses import HAZARD_BITS, STEP_BITS, clip_squared, hazard_tables
-from dpcore.records.records import CACHED_ROWS, Records, labelled_rows
+from dpcore.records.records import Records
 
 MOST_WEIGHT = 64
 """Of an interval."""
@@ -41,7 +39,7 @@ _LARGEST_SQUARE = 1 << 61
 
 
 @dataclass(frozen=True)
-class HazardGradientQuery(GradientQuery):
+class HazardGradientQuery(LabelGradientQuery):
     """Sums of clipped gradients of the negative log likelihood, with noise on every coordinate.
 
     theta: (J + d,). Its first J entries are alpha_j / u, with u the intervals' weight, so that a record's vector is
@@ -103,37 +101,15 @@ class HazardGradientQuery(GradientQuery):
                 f"coordinates and {records.coding.intervals} intervals: use one schema"
             )
 
-    def _add(
-        self,
-        records: Records,
-        fraction_bits: int,
-        most: int,
-        rows: Rows,
-        totals: NDArray[np.int64],
-        progress: Progress | None = None,
-    ) -> None:
-        """See `GradientQuery`. totals: (n, J + d)."""
+    def _adder(self, fraction_bits: int, most: int) -> AddRows:
+        """See `LabelGradientQuery`. Totals are (n, J + d)."""
         from dpcore.records.compiled import add_hazard_gradients  # noqa: PLC0415 - imports Numba
 
         theta, shift = np.array(self.theta, dtype=np.int64), fraction_bits + THETA_BITS - STEP_BITS
-        means, at_events = hazard_tables()
-        for first, block, codes in labelled_rows(records, fraction_bits, CACHED_ROWS):
-            vectors = block if self.basis is None else self.basis.apply(block)
-            usable = records.usable[first : first + len(block)]
-            add_hazard_gradients(
-                vectors[usable],
-                codes[usable].astype(np.int64),
-                theta,
-                self.interval_weight << fraction_bits,
-                means,
-                at_events,
-                shift,
-                most,
-                *rows.of(first, len(block), usable),
-                totals,
-            )
-            if progress is not None:
-                progress(first + len(block), records.rows)
+        unit, tables = self.interval_weight << fraction_bits, hazard_tables()
+        return lambda vectors, codes, into, times, totals: add_hazard_gradients(
+            vectors, codes.astype(np.int64), theta, unit, *tables, shift, most, into, times, totals
+        )
 
     def _check_room(self, fraction_bits: int) -> None:
         super()._check_room(fraction_bits)

@@ -11,16 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpcore.errors import PlanError, ShapeError
-from dpcore.numbers.progress import Progress
-from dpcore.queries.gradient import THETA_BITS, GradientQuery, Rows
+from dpcore.queries.gradient import THETA_BITS, AddRows, LabelGradientQuery
 from dpcore.records.coding import NUMBER, OFFSET_BITS, Coding, Labels
 from dpcore.records.features import Target, measured
 from dpcore.records.losses import FAMILIES, STEP_BITS, WEIGHT_BITS, mean_table
-from dpcore.records.records import CACHED_ROWS, Records, labelled_rows
+from dpcore.records.records import Records
 
 
 @dataclass(frozen=True)
-class NumberGradientQuery(GradientQuery):
+class NumberGradientQuery(LabelGradientQuery):
     """Sums of clipped gradients of a family's negative log likelihood, with noise on every coordinate.
 
     A contribution is the sum of w z over the records, in units of 2^-(f + WEIGHT_BITS), z = x or P x. The integer w is
@@ -50,28 +49,15 @@ class NumberGradientQuery(GradientQuery):
                 f"for {records.coding.kind}: use one schema"
             )
 
-    def _add(
-        self,
-        records: Records,
-        fraction_bits: int,
-        most: int,
-        rows: Rows,
-        totals: NDArray[np.int64],
-        progress: Progress | None = None,
-    ) -> None:
-        """See `GradientQuery`."""
+    def _adder(self, fraction_bits: int, most: int) -> AddRows:
+        """See `LabelGradientQuery`."""
         from dpcore.records.compiled import add_number_gradients  # noqa: PLC0415 - imports Numba
 
         theta, table = np.array(self.theta, dtype=np.int64), mean_table(self.loss)
         bits = fraction_bits + THETA_BITS - (STEP_BITS if len(table) else WEIGHT_BITS)
-        for first, block, labels in labelled_rows(records, fraction_bits, CACHED_ROWS):
-            vectors = block if self.basis is None else self.basis.apply(block)
-            usable = records.usable[first : first + len(block)]
-            measured_labels = self._measured(labels[usable], fraction_bits)
-            into = rows.of(first, len(block), usable)
-            add_number_gradients(vectors[usable], *measured_labels, theta, table, bits, most, *into, totals)
-            if progress is not None:
-                progress(first + len(block), records.rows)
+        return lambda vectors, labels, into, times, totals: add_number_gradients(
+            vectors, *self._measured(labels, fraction_bits), theta, table, bits, most, into, times, totals
+        )
 
     def _measured(self, labels: Labels, fraction_bits: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Labels y in units of 2^-WEIGHT_BITS, and what is added to the margins, in theirs."""

@@ -30,7 +30,8 @@ from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from dpcore.statistics.accuracy import Estimates
 from learner.measured_models import MeasuredValues, measured_values
-from learner.model import Model, warn_of
+from learner.model import Model
+from learner.predictions import warn_of
 from learner.report.evaluation_files import file_of
 from radobase.reading import FileKind, read_json, with_remedy
 from radobase.tables.tables import as_source, open_table, stored_blocks

@@ -19,7 +19,7 @@ from dpcore.records.shared_schema import SharedSchema
 from parties.ledger.row_epochs import EpochRows
 from radobase.tables.recoding import Recode, columns_of
 from radobase.tables.tables import Table
-from wire.request_fields import EPOCH_RULE, is_epoch
+from wire.texts import EPOCH_RULE, is_epoch
 
 _NONE = -1
 

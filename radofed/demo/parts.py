@@ -207,7 +207,8 @@ def _plain_epsilon(fewest_rows: int, rados: int) -> float:
 
 
 def _train_rados(release: Path, test: Path, models: Path, children: Children, note: Note) -> dict[str, float]:
-    from learner.model import Model, error_rate  # noqa: PLC0415  (imports what the nodes need, not the demo)
+    from learner.model import Model  # noqa: PLC0415  (imports what the nodes need, not the demo)
+    from learner.predictions import error_rate  # noqa: PLC0415  (imports what the nodes need, not the demo)
 
     models.mkdir()
     errors = {}
@@ -327,7 +328,8 @@ def why_not(shared: Shared) -> str | None:
 def run_whole_records(shared: Shared, directory: Path, clock: Clock, note: Note) -> WholeRecordsResult:
     """Train `newton` in a federation of processes. Raises ChildError if a node fails."""
     from dpcore.queries.statement import PrivacyStatement  # noqa: PLC0415  (slow to import)
-    from learner.model import Model, error_rate  # noqa: PLC0415  (imports what the nodes need, not the demo)
+    from learner.model import Model  # noqa: PLC0415  (imports what the nodes need, not the demo)
+    from learner.predictions import error_rate  # noqa: PLC0415  (imports what the nodes need, not the demo)
 
     model = directory / f"{ESTIMATOR}.json"
     with running_federation(directory, shared, _policy(len(shared.rows)), clock, note) as federation:

@@ -34,7 +34,7 @@ from radofed.simulation.run import (
     usual_estimator,
 )
 from radofed.simulation.simulate_options import EpochFields, RunFields, SimulationFields
-from radofed.simulation.table import Partition, read_table
+from radofed.simulation.table import Partition, SimulationTable, read_table
 from radofed.simulation.warm_starts import WarmStartsResult
 
 
@@ -87,10 +87,7 @@ def simulate(
     asked = from_texts(SimulationFields, fields)
     over = from_texts(EpochFields, {"epochs": None if epochs is None else str(epochs), "forgetting": forgetting})
     if over.epochs is not None:
-        if asked.unit == "person":
-            raise ConfigurationError("a simulation over epochs protects records: leave unit out, or epochs")
-        if feature_map is not None:
-            raise ConfigurationError("with epochs releases are of records without a feature map: leave the map out")
+        _check_over_epochs(asked, mapped=feature_map is not None)
         return simulate_over_epochs(
             as_source(data),
             asked,
@@ -108,12 +105,32 @@ def simulate(
             defaults = f"estimator {estimators}, epsilon {epsilon}"
     chosen = named_estimators(estimators, asked.rounds, options, asked.class_weight)
     settings = _settings(chosen, asked)
-    design = settings.design
-    if feature_map is not None and design is None:
+    if feature_map is not None and settings.design is None:
         raise ConfigurationError(
             "a feature map is of a release: name an estimator of releases, such as mean-variance, or leave the map out"
         )
-    table = read_table(
+    table = _table(data, schema, asked, settings)
+    _check_estimators_fit(chosen, table.schema, settings)
+    if settings.design is not None and feature_map is not None:
+        settings = replace(settings, design=replace(settings.design, feature_map=_map(feature_map, table.schema)))
+    if note is not None and defaults is not None:
+        note(defaults)
+    return run_simulation(table, settings, chosen, note or (lambda _: None))
+
+
+def _check_over_epochs(asked: SimulationFields, *, mapped: bool) -> None:
+    """Raise ConfigurationError for what a simulation over epochs does not have."""
+    if asked.unit == "person":
+        raise ConfigurationError("a simulation over epochs protects records: leave unit out, or epochs")
+    if mapped:
+        raise ConfigurationError("with epochs releases are of records without a feature map: leave the map out")
+
+
+def _table(
+    data: Any, schema: Schema | SharedSchema | str | Path | None, asked: SimulationFields, settings: SimulationOptions
+) -> SimulationTable:
+    """The rows that are shared out, encoded. Raises what `read_table` raises."""
+    return read_table(
         as_source(data),
         label=asked.label,
         positive=names_of(asked.positive) or None,
@@ -125,15 +142,14 @@ def simulate(
         id_column=asked.id_column,
         persons_may_repeat=asked.persons_may_repeat or 1,
     )
-    check_target(chosen, table.schema.label)
-    check_weights_count(chosen, table.schema)
-    if table.schema.label.coding.has_value:
-        check_numbers(settings, chosen)
-    if design is not None and feature_map is not None:
-        settings = replace(settings, design=replace(design, feature_map=_map(feature_map, table.schema)))
-    if note is not None and defaults is not None:
-        note(defaults)
-    return run_simulation(table, settings, chosen, note or (lambda _: None))
+
+
+def _check_estimators_fit(estimators: Mapping[str, Any], schema: Schema, settings: SimulationOptions) -> None:
+    """Raise ConfigurationError for an estimator that does not learn the schema's label, or not with its weight."""
+    check_target(estimators, schema.label)
+    check_weights_count(estimators, schema)
+    if schema.label.coding.has_value:
+        check_numbers(settings, estimators)
 
 
 def _settings(estimators: Mapping[str, Any], asked: SimulationFields) -> SimulationOptions:

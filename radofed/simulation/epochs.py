@@ -29,7 +29,7 @@ from radofed.simulation.results import worst
 from radofed.simulation.run import SimulationOptions, opened_release
 from radofed.simulation.table import SimulationTable, party_names
 from radofed.simulation.workers import start_hosts
-from wire.request_fields import EPOCH_RULE, is_epoch
+from wire.texts import EPOCH_RULE, is_epoch
 
 NEWEST, ALL = "newest", "all"
 _BY_COLUMN = "by-column:"

@@ -22,8 +22,7 @@ from dpcore.evaluation.evaluation import Evaluation
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.randomness.sources import SystemRandom
 from dpcore.records.feature_map import FeatureMap
-from learner import inquiries
-from learner import model as models
+from learner import inquiries, model_file
 from learner import release as releases
 from learner.accepted_parties import AcceptedParties, parties_toml
 from learner.accepted_parties import accept as accept_party
@@ -186,7 +185,8 @@ def read_model(path: Path) -> None:
 def model_json() -> dict:
     statement = PrivacyStatement("one record", "record", 1.0, 1e-6, 2.0, None, ("a",), ("w",))
     covariance = np.eye(SCHEMA.d) / 3
-    return Model(np.arange(SCHEMA.d) / 7, SCHEMA, "newton", bytes(32), statement, covariance=covariance)._to_json()
+    model = Model(np.arange(SCHEMA.d) / 7, SCHEMA, "newton", bytes(32), statement, covariance=covariance)
+    return model_file.to_json(model)
 
 
 def inquiry_json() -> dict:
@@ -200,7 +200,7 @@ def evaluation_json() -> dict:
     point = {"threshold": 0.0, "false_positive_rate": share, "true_positive_rate": share}
     names = ("error", "true_positive_rate", "false_positive_rate", "precision", "balanced_accuracy", "auc", "f1")
     sizes = ("usable_half_width", "cell_half_width", "rounding", "deviation", "auc_half_width", "largest_bin")
-    model = Model._from_json(model_json())
+    model = model_file.from_json(model_json(), Model)
     data = dict.fromkeys(names, share) | dict.fromkeys(sizes, 0.25)
     data |= {"rows": 9, "usable": 8.5, "confidence": 0.95, "confusion": [[1.0, 2.0], [3.0, 2.5]], "roc": [point]}
     decided = {"threshold": 0.0, "recall": share, "precision": share, "f1": share}
@@ -211,7 +211,7 @@ def evaluation_json() -> dict:
 
 
 def read_an_evaluation(path: Path) -> None:
-    found = read_evaluation(path, Model._from_json(model_json()))
+    found = read_evaluation(path, model_file.from_json(model_json(), Model))
     assert isinstance(found.figures, Evaluation)
     calibration_plot(found.figures, found.own)
     roc_plot(found.figures, found.own)
@@ -238,7 +238,7 @@ def read_a_class_evaluation(path: Path) -> None:
 
 def calibrated_class_model() -> dict:
     calibration = ClassCalibration(np.full((3, 3), 1 / 3), "made up")
-    return replace(class_model(), calibration=calibration)._to_json()
+    return model_file.to_json(replace(class_model(), calibration=calibration))
 
 
 def beside_tls(name: str):
@@ -521,9 +521,9 @@ def targets() -> list[Target]:
         Target("release-array", InFile("release-array", beside_release, read_array),
                octets_near(arrays), 32 * MEBIBYTE,
                ("learner.release._ARRAY", "radobase.reading.read_array"), examples=40),
-        Target("model", InFile("model", "model.json", read_model, lambda data: sealed(data, models._digest)),
-               json_octets([model_json(), mapped_model()._to_json(), calibrated_class_model()]), 32 * MEBIBYTE,
-               ("learner.model._MODEL", "learner.model.Model.load")),
+        Target("model", InFile("model", "model.json", read_model, lambda data: sealed(data, model_file.digest_of)),
+               json_octets([model_json(), model_file.to_json(mapped_model()), calibrated_class_model()]), 32 * MEBIBYTE,
+               ("learner.model_file.MODEL", "learner.model.Model.load")),
         Target("evaluation", InFile("evaluation", "evaluation.json", read_an_evaluation),
                json_octets([evaluation_json()]), 4 * MEBIBYTE,
                ("learner.report.measured._EVALUATION",)),

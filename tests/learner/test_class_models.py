@@ -22,7 +22,8 @@ from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from learner.decisions import Shifts
 from learner.federation import Federation
-from learner.model import Model, count_errors, predict
+from learner.model import Model
+from learner.predictions import count_errors, predict
 from learner.training import AskedTraining, model_of_answers
 from learner.uncertainty import why_no_probability
 from radofed.cli.learner.prediction_files import scores_csv

@@ -21,7 +21,8 @@ from dpcore.records.features import Number
 from dpcore.records.features.labels import LABEL_TYPES
 from dpcore.records.records import Records
 from learner import scoring
-from learner.model import Model, predict
+from learner.model import Model
+from learner.predictions import predict
 from learner.report.evaluation_files import FILES
 from learner.report.measured import OwnRows
 from learner.scoring import OneScore, scoring_of

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from dpcore.errors import ModelError, ShapeError
-from learner.model import Model, _digest
+from learner.model import Model
+from learner.model_file import digest_of, to_json
 from learner.training import _covariances
 from learner.uncertainty import MOST_COORDINATES, checked_covariance, covariance_from_text, covariance_text
 from tests.learner.shapes.mapped import MAP, model
@@ -52,9 +53,9 @@ def test_the_file_is_compact():
     ("text", "says"), [("AAAA", "no base64 of doubles"), ("*", "no base64"), ("", "has 0 numbers"), (3, "malformed")]
 )
 def test_a_file_with_another_text_is_refused(known, tmp_path, text, says):
-    content = known._to_json()
+    content = to_json(known)
     content["covariance"] = text
-    content["digest"] = _digest(content)
+    content["digest"] = digest_of(content)
     (tmp_path / "model.json").write_text(json.dumps(content))
     with pytest.raises(ModelError, match=says):
         Model.load(tmp_path / "model.json")

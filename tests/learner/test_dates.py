@@ -23,7 +23,8 @@ from dpcore.records.feature_map_in_units import FeatureMapError, map_in_units
 from dpcore.records.features import DateFeature, Label, RealFeature
 from dpcore.records.schema import Schema
 from learner.export import to_original_units
-from learner.model import Model, predict
+from learner.model import Model
+from learner.predictions import predict
 from learner.report.coefficients import effects
 from learner.report.pictures import drawing
 from learner.shapes import Curve, Values, shapes_of

@@ -13,7 +13,9 @@ from dpcore.evaluation.evaluation import evaluate
 from dpcore.evaluation.options import Costs, EvaluationOptions
 from dpcore.records.weight import Weight
 from learner.decisions import Threshold, log_odds_offset
-from learner.model import Model, predict
+from learner.model import Model
+from learner.model_file import to_json
+from learner.predictions import predict
 from learner.uncertainty import why_no_probability
 from radofed import simulated_federation
 
@@ -66,7 +68,7 @@ def test_a_weighted_model_finds_more_and_says_what_its_scores_are(plain, weighte
     assert "no probabilities" in (why_no_probability(weighted) or "")
     weighted.save(tmp_path / "model.json")
     assert Model.load(tmp_path / "model.json").class_weights == (1, 10)
-    assert "class_weights" not in plain._to_json()
+    assert "class_weights" not in to_json(plain)
 
 
 @pytest.mark.more
@@ -157,4 +159,4 @@ def test_a_training_says_what_the_noise_hides_of_its_weights(federation):
     assert any("balanced weights are not known" in str(each.message) for each in caught)
     with pytest.raises(ConfigurationError, match="names 'ill', which is no class"):
         federation.train("newton", epsilon=1, class_weight="ill=5")
-    json.dumps(model._to_json())
+    json.dumps(to_json(model))

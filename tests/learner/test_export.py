@@ -26,7 +26,8 @@ from dpcore.records.encoding import Numbers, WantedColumn, encode
 from dpcore.records.feature_map import Column, FeatureMap, Hat, Product, Term
 from dpcore.records.schema import BooleanFeature, CategoryFeature, Label, RealFeature, Schema, ThresholdFeature
 from learner.export import FORMAT, to_original_units
-from learner.model import Model, predict
+from learner.model import Model
+from learner.predictions import predict
 from learner.uncertainty import Calibration
 from radofed.cli.entry_point import run
 

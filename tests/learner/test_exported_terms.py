@@ -16,7 +16,8 @@ from dpcore.errors import ModelError
 from dpcore.numbers.fixed_point import ONE
 from dpcore.records.feature_map import Column, FeatureMap, Hat, PointMass, Product, Term, stored
 from dpcore.records.schema import RealFeature
-from learner.model import Model, predict
+from learner.model import Model
+from learner.predictions import predict
 from radofed.cli.entry_point import run
 from tests.learner.random_maps import SCHEMA, STATEMENT, models
 

@@ -17,7 +17,8 @@ from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from learner.federation import Federation
 from learner.hazard_models import hazard_errors, ranked_ratios
-from learner.model import Model, predict
+from learner.model import Model
+from learner.predictions import predict
 from learner.training import model_of_answers
 from learner.warm_start import load_start
 from radofed.cli.entry_point import run

@@ -18,7 +18,8 @@ from dpcore.predicates.frontend import x, y
 from dpcore.records.held_back import HeldBack, Part, RowKey, RowNumbers
 from learner.federation import Federation
 from learner.history import question_digest
-from learner.model import Model, _digest
+from learner.model import Model
+from learner.model_file import digest_of
 from learner.requests import MomentsRequest, RadosRequest
 from learner.training import held_back_from, model_of_answers
 from tests.federation.learner import SCHEMA, Memory, World, patients
@@ -243,7 +244,7 @@ def test_a_model_with_another_share_is_refused(memory, tmp_path, share):
     content = json.loads(path.read_text())
     del content["digest"]
     content["held_back"] = share
-    path.write_text(json.dumps({**content, "digest": _digest(content)}))
+    path.write_text(json.dumps({**content, "digest": digest_of(content)}))
     with pytest.raises(ModelError):
         Model.load(path)
 

@@ -20,7 +20,8 @@ from dpcore.records.feature_map import Column, FeatureMap, Hat, Term
 from dpcore.records.features import Label, RealFeature
 from dpcore.records.records import Records
 from dpcore.records.schema import Schema
-from learner.model import Model, error_rate, predict
+from learner.model import Model
+from learner.predictions import error_rate, predict
 from learner.release import Release
 from learner.report.measured import measure
 from learner.requests import MomentsRequest, RadosRequest

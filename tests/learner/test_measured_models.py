@@ -21,7 +21,8 @@ from dpcore.records.records import Records
 from dpcore.records.schema import Schema
 from learner.federation import Federation
 from learner.measured_models import measured_errors
-from learner.model import Model, predict
+from learner.model import Model
+from learner.predictions import predict
 from learner.training import AskedTraining, check_learns, model_of_answers
 from radofed.cli.entry_point import run
 from radofed.cli.learner.prediction_files import values_csv

@@ -17,7 +17,8 @@ from dpcore.queries.statement import statement_for
 from dpcore.rados.designs import dp_feat_design
 from dpcore.records.encoding import Numbers, Texts, WantedColumn, encode
 from learner.estimators import FROM_RELEASES, class_of, make_estimator
-from learner.model import Model, error_rate, predict
+from learner.model import Model
+from learner.predictions import error_rate, predict
 from learner.release import Release
 from learner.training import train
 from tests.federation.learner import REQUEST, SCHEMA, World

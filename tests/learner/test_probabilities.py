@@ -17,7 +17,8 @@ from dpcore.errors import ModelError
 from dpcore.evaluation.evaluation import evaluate
 from dpcore.evaluation.options import EvaluationOptions
 from learner.estimators import BY_QUERIES, FROM_RELEASES, LOG_ODDS, OTHER_SCORES, make_estimator
-from learner.model import Model, count_errors, predict
+from learner.model import Model
+from learner.predictions import count_errors, predict
 from learner.training import model_of_answers
 from learner.uncertainty import Calibration, probability_in_words, why_no_probability
 from radofed import simulated_federation

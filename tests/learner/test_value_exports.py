@@ -17,7 +17,8 @@ from dpcore.numbers.fixed_point import ONE
 from dpcore.records.feature_map import Column, FeatureMap, Hat, Product, Term
 from dpcore.records.features import BooleanFeature, CategoryFeature, Count, EventTime, Number, RealFeature
 from dpcore.records.schema import Schema
-from learner.model import Model, predict
+from learner.model import Model
+from learner.predictions import predict
 from radofed.cli.entry_point import run
 from tests.learner.test_models import STATEMENT
 

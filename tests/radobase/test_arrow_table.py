@@ -17,7 +17,8 @@ from dpcore.errors import ConfigurationError, DataError
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.features import BooleanFeature, CategoryFeature, Label
 from dpcore.records.schema import Schema
-from learner.model import Model, error_rate, predict
+from learner.model import Model
+from learner.predictions import error_rate, predict
 from parties.data.dataset import load
 from parties.data.schema_draft import infer
 from radobase.tables.arrow_table import ArrowTable

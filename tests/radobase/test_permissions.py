@@ -30,7 +30,7 @@ OTHERS = {
     "coordinator.status._ADDRESS": "a command prints it; a node that answers there needs the coordinator's key",
     "coordinator.store._STORE": "made by Store, which checks the file",
     "learner.inquiries._FILE": "says how an answer of the learner's own is read; it must fit what was signed and asked",
-    "learner.model._MODEL": "a model that was given: not the node's, and shared as its owner likes",
+    "learner.model_file.MODEL": "a model that was given: not the node's, and shared as its owner likes",
     "learner.release._FIELDS": "signed by the cohort; Release.verify",
     "learner.release._ARRAY": "its digest is among the fields",
     "learner.report.measured._EVALUATION": "a report's input",

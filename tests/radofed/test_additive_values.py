@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from dpcore.errors import ConfigurationError
-from learner.model import Model, predict
+from learner.model import Model
+from learner.predictions import predict
 from learner.report.page import picture_page
 from learner.shapes import shapes_of
 from radofed.cli.entry_point import run

@@ -22,7 +22,8 @@ from dpcore.queries.rados import RADOS_LEAK
 from learner.config import LearnerConfig
 from learner.decryption import load_key, open_total
 from learner.journal import query_ids_of
-from learner.model import Model, predict
+from learner.model import Model
+from learner.predictions import predict
 from learner.release import Release, ReleaseError
 from learner.state import LearnerState
 from parties.config import PartyConfig

@@ -8,7 +8,8 @@ import pandas as pd  # type: ignore[import-untyped]
 import pytest
 
 from benchmarks.datasets import SHARED
-from learner.model import Model, predict
+from learner.model import Model
+from learner.predictions import predict
 from radofed import simulated_federation
 
 FILE = SHARED / "surveys.csv.gz"

@@ -8,7 +8,8 @@ from tests.structure.sources import modules
 MOST_FILES = 8
 KINDS = {
     *("RadosQuery", "MomentsQuery", "ClassMomentsQuery", "StatisticQuery", "GradientQuery", "ClassGradientQuery"),
-    *("LabelMomentsQuery", "NumberMomentsQuery", "NumberGradientQuery", "HazardGradientQuery"),
+    *("LabelMomentsQuery", "NumberMomentsQuery"),
+    *("LabelGradientQuery", "NumberGradientQuery", "HazardGradientQuery"),
     *("PlainDesign", "DpFeatDesign", "JointDesign", "FixedSupportDesign", "GaussianDesign"),
     *("RadosRequest", "MomentsRequest", "ChosenRequest", "StatisticRequest", "GradientRequest"),
 }

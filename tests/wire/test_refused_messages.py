@@ -35,7 +35,6 @@ from wire.query import (
     open_query,
     open_retry,
 )
-from wire.request_fields import MAX_PURPOSE, NOT_PRINTABLE, is_purpose
 from wire.roster import LARGEST_VERSION, Member, Role, Roster, certificate_san, open_roster
 from wire.statements import (
     MAX_ENTRIES,
@@ -60,6 +59,7 @@ from wire.statements import (
     witnessed_head,
 )
 from wire.status import PartyProgress, PartyState, Phase, QueryStatus, Work
+from wire.texts import MAX_PURPOSE, NOT_PRINTABLE, is_purpose
 
 ID = b"q" * 32
 KEY = b"k" * 32

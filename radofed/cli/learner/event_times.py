@@ -8,7 +8,8 @@ from radofed.cli.learner.prediction_files import survival_csv
 from radofed.cli.output import Result
 
 if TYPE_CHECKING:
-    from learner.model import Model, Predictions
+    from learner.model import Model
+    from learner.predictions import Predictions
 
 MOST_RATIOS = 20
 RATIOS = "hazard ratios, with intervals of 95 % for noise, choice of rows and clipping where they are measurable"

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from dpcore.evaluation.evaluation import Evaluation
     from learner.budgeted_oracle import BudgetedOracle
     from learner.federation import Federation
-    from learner.model import Model, Predictions
+    from learner.model import Model
+    from learner.predictions import Predictions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -380,8 +381,9 @@ def predict(
     interval, and the mean time up to the horizon. Hazard ratios are printed, and concordance and Brier score.
     """
     from dpcore.errors import ConfigurationError
-    from learner.model import Model, count_errors
-    from learner.model import predict as predict_rows
+    from learner.model import Model
+    from learner.predictions import count_errors
+    from learner.predictions import predict as predict_rows
     from learner.uncertainty import probability_in_words
     from radobase.tables.tables import open_table
 

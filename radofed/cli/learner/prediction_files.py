@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dpcore.records.features import EventTime
     from dpcore.records.schema import Schema
-    from learner.model import Predictions
+    from learner.predictions import Predictions
     from learner.scoring_base import Scoring
 
 

@@ -10,7 +10,8 @@ import pytest
 from dpcore.estimators.mean_variance import MeanVariance
 from dpcore.records.features import CategoryFeature, Label, RealFeature, ThresholdFeature
 from dpcore.records.schema import Schema
-from learner.model import Model, predict
+from learner.model import Model
+from learner.predictions import predict
 from learner.release import Release
 from learner.report.coefficients import coefficients, effects, known_null
 from learner.training import model_of

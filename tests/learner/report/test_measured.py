@@ -11,7 +11,7 @@ import pytest
 from dpcore.errors import ConfigurationError, DataError
 from dpcore.evaluation.evaluation import evaluate
 from dpcore.evaluation.options import EvaluationOptions
-from learner.model import error_rate
+from learner.predictions import error_rate
 from learner.report.measured import _FORMAT, measure, read_evaluation
 from learner.report.page import calibration_plot, precision_plot, roc_plot
 from radofed.cli.output import OUTPUT_VERSION, json_ready

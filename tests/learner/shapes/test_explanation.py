@@ -10,7 +10,7 @@ import pytest
 from dpcore.errors import ConfigurationError, DataError
 from dpcore.records.features import Label, RealFeature
 from dpcore.records.schema import Schema
-from learner.model import predict
+from learner.predictions import predict
 from tests.learner.shapes.mapped import STATEMENT, model
 
 ROW = {"age": 61, "fee": 0, "smoker": "1", "ward": "north", "height": 175.5, "note": "ignored"}
