@@ -84,7 +84,7 @@ class Round:
     shared: Mapping[str, str] = field(default_factory=dict)
     """Digests of the shares that they dealt."""
     gone: frozenset[str] = frozenset()
-    """Members of the cohort that gave up, if members may vanish."""
+    """Members of the cohort that gave up, or that a newer roster no longer lists, if members may vanish."""
     survivors: tuple[str, ...] = ()
     """If members may vanish: those whose uploads are added, in the cohort's order."""
     unmaskings: Mapping[str, str] = field(default_factory=dict)

@@ -14,6 +14,9 @@ If a restored coordinator has receipts without uploads, ADDING and UNMASKING go 
 If members may vanish, the sharing is fixed with the end of ANSWERING: nobody else is in a cohort. The survivors are
 fixed with the end of UPLOADING, for good: members unmask one set.
 
+A member that the roster no longer lists ends an attempt at once, unless enough others may finish without it, or it has
+nothing more to do.
+
 A party that accepted may still refuse, until it has given its receipt. Before the cohort is fixed it then counts as
 refusing; afterwards the attempt ends as if its time had passed.
 
@@ -256,9 +259,10 @@ def _retried(round_: Round, attempt: int, now: float) -> Outcome:
 
 
 def _expelled(round_: Round, parties: frozenset[str], now: float) -> Outcome:
-    """Before the cohort is fixed, removed parties count as refusing. Afterwards an attempt with one of them is lost.
+    """Before the cohort is fixed, removed parties count as refusing. Afterwards nothing more comes of them.
 
-    No other party that has the newer roster would upload for that cohort.
+    An attempt with one of them is lost, as no other party that has the newer roster would upload for its cohort. If
+    members may vanish, it vanished, although it uploaded: the others go on that have the roster with which they dealt.
     """
     match round_.phase:
         case Phase.ANSWERING | Phase.PREPARING:
@@ -269,10 +273,25 @@ def _expelled(round_: Round, parties: frozenset[str], now: float) -> Outcome:
             refusal = PartyAnswer("", code=Code.PEER_UNKNOWN.value)
             remaining = replace(round_, answers={**answers, **dict.fromkeys(left, refusal)}, ready=round_.ready - left)
             return _settle(remaining, now)
-        case Phase.UPLOADING if parties & set(round_.cohort):
-            return _end_attempt(round_)
+        case Phase.UPLOADING | Phase.UNMASKING if round_.survivors:
+            return _without_removed_survivors(round_, parties)
+        case Phase.UPLOADING if removed := [party for party in round_.awaited if party in parties]:
+            if not round_.rules.may_vanish or len(round_.awaited) - len(removed) < round_.needed:
+                return _end_attempt(round_, removed=parties)
+            receipts = {party: digest for party, digest in round_.receipts.items() if party not in parties}
+            return _settle(replace(round_, gone=round_.gone | set(removed), receipts=receipts), now)
         case _:
             return round_, ()
+
+
+def _without_removed_survivors(round_: Round, parties: frozenset[str]) -> Outcome:
+    """Of whom the total is, members are bound to. What a removed one has sent is used, and no more comes of it."""
+    removed = [party for party in round_.survivors if party in parties]
+    has_all = all(party in round_.receipts for party in removed)
+    able = [party for party in round_.survivors if party not in parties or party in round_.unmaskings]
+    if has_all and len(able) >= round_.needed:
+        return round_, ()
+    return _end_attempt(round_, removed=parties)
 
 
 def _cancelled(round_: Round, now: float) -> Outcome:
@@ -414,17 +433,38 @@ def _end_preparing(round_: Round, now: float) -> Outcome:
     return uploading, (FixCohort(round_.attempt, cohort),)
 
 
-def _end_attempt(round_: Round, gave_up: Mapping[str, str] | None = None) -> Outcome:
-    """gave_up: code of the refusal by which a member of the cohort ended it. Without one its time has passed."""
-    done = round_.unmaskings if round_.phase is Phase.UNMASKING else round_.receipts
-    missing = [party for party in round_.survivors or round_.cohort if party not in done]
-    words = "these did not finish" if gave_up is None else "this member of the cohort gave up"
-    names = missing if gave_up is None else [f"{party} ({code})" for party, code in gave_up.items()]
-    detail = f"In attempt {round_.attempt} of {round_.rules.max_attempts} {words}: {_list(names)}."
+def _end_attempt(
+    round_: Round, gave_up: Mapping[str, str] | None = None, *, removed: frozenset[str] = frozenset()
+) -> Outcome:
+    """gave_up: code of the refusal by which a member of the cohort ended it. removed: the parties that a newer roster no
+    longer lists, if members among them ended it. Without either its time has passed.
+    """
+    attempt = f"In attempt {round_.attempt} of {round_.rules.max_attempts}"
+    if removed:
+        detail = f"{attempt} these members of the cohort were removed from the roster: {_list_of(round_, removed)}."
+        left = [party for party in round_.rules.parties if party not in removed]
+        if len(left) < round_.rules.cohort_min:
+            return _fail(
+                round_, Code.COHORT_TOO_SMALL, f"{detail} {len(left)} are left and {round_.rules.cohort_min} are needed."
+            )
+    elif gave_up is not None:
+        names = [f"{party} ({code})" for party, code in gave_up.items()]
+        detail = f"{attempt} this member of the cohort gave up: {_list(names)}."
+    else:
+        done = round_.unmaskings if round_.phase is Phase.UNMASKING else round_.receipts
+        missing = [party for party in round_.survivors or round_.cohort if party not in done]
+        detail = f"{attempt} these did not finish: {_list(missing)}."
     if round_.attempt == round_.rules.max_attempts:
         return _fail(round_, Code.ATTEMPTS_EXHAUSTED, detail)
+    if removed:
+        detail += " Another attempt asks the others only."
     lost = replace(round_, phase=Phase.LOST, deadline=round_.expires_at, detail=detail, quorum_deadline=None)
     return lost, (DropUploads(round_.attempt),)
+
+
+def _list_of(round_: Round, parties: Collection[str]) -> str:
+    """Those of these parties that are members of the cohort."""
+    return _list(party for party in round_.cohort if party in parties)
 
 
 def _choose(round_: Round, candidates: Iterable[str]) -> tuple[str, ...]:

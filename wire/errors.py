@@ -401,7 +401,7 @@ CATALOGUE: dict[Code, Entry] = {
     Code.ATTEMPTS_EXHAUSTED: Entry(
         _S.FAILED_PRECONDITION,
         "A party of the cohort was lost in every attempt.",
-        "Start the missing parties and send a new query.",
+        "Start the missing parties, unless they were removed from the roster, and send a new query.",
         6,
     ),
     Code.ONLY_ASKED: Entry(

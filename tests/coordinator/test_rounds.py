@@ -217,6 +217,28 @@ def test_a_wait_for_further_parties_ends_when_the_quorum_is_expelled():
     assert round_.phase is Phase.PREPARING
 
 
+@pytest.mark.parametrize("uploaded", ["", "a", "abd"])
+def test_an_attempt_whose_member_is_expelled_is_lost_at_once_and_names_it(uploaded):
+    """The cohort's total cannot be without it. Of the others none is named, whoever has not uploaded."""
+    round_, _ = play(to_uploading()[0], *(receipt(p) for p in uploaded))
+    lost, actions = play(round_, Expelled(frozenset("b")))
+    assert (lost.phase, actions) == (Phase.LOST, [DropUploads(1)])
+    assert lost.detail == (
+        "In attempt 1 of 2 these members of the cohort were removed from the roster: b. "
+        "Another attempt asks the others only."
+    )
+    assert play(to_uploading()[0], Expelled(frozenset("z")))[0].phase is Phase.UPLOADING
+
+
+def test_an_expulsion_in_the_last_attempt_or_that_leaves_too_few_ends_the_query_and_says_so():
+    last, _ = play(to_uploading(max_attempts=1)[0], Expelled(frozenset("b")))
+    assert (last.phase, last.code) == (Phase.FAILED, Code.ATTEMPTS_EXHAUSTED)
+    assert last.detail.endswith("were removed from the roster: b.")
+    few, _ = play(to_uploading()[0], Expelled(frozenset("bc")))
+    assert (few.phase, few.code) == (Phase.FAILED, Code.COHORT_TOO_SMALL)
+    assert few.detail.endswith("were removed from the roster: b, c. 2 are left and 3 are needed.")
+
+
 def test_too_few_ready_fail_and_the_missing_are_named():
     round_, _ = play(start(), *(accept(p) for p in PARTIES), ready("a"), ready("d"))
     assert round_.phase is Phase.PREPARING

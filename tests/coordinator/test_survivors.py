@@ -169,10 +169,50 @@ def test_uploads_that_a_backup_lacks_come_again_for_the_same_survivors(done):
     assert play(back, Ticked(), now=100.0)[0].phase is Phase.LOST
 
 
-def test_a_member_that_is_expelled_costs_the_attempt_only_while_it_uploads():
-    assert play(uploading(), Expelled(frozenset("a")))[0].phase is Phase.LOST
+@pytest.mark.parametrize("uploaded", ["bcde", "abc"])
+def test_a_member_that_is_expelled_while_it_uploads_vanished_also_if_it_had_uploaded(uploaded):
+    round_, _ = play(uploading(), *(receipt(p) for p in uploaded))
+    round_, actions = play(round_, Expelled(frozenset("a")))
+    assert (round_.party_state("a"), actions, "a" in round_.receipts) == (PartyState.VANISHED, [], False)
+    assert play(round_, Expelled(frozenset("a")))[0] is round_
+    refused(Code.PHASE_MISMATCH if len(uploaded) > 3 else Code.COHORT_EXCLUDED, step, round_, receipt("a"), 1.0)
+    round_, _ = play(round_, *(receipt(p) for p in "bcde" if p not in uploaded))
+    assert (round_.phase, round_.survivors) == (Phase.UNMASKING, ("b", "c", "d", "e"))
+
+
+def test_a_wait_for_further_uploads_ends_when_the_quorum_is_expelled():
+    round_, _ = play(uploading(quorum_wait_s=5.0), *(receipt(p) for p in "abcd"))
+    round_, _ = play(round_, Expelled(frozenset("a")))
+    assert (round_.phase, round_.quorum_deadline) == (Phase.UPLOADING, None)
+    assert play(round_, receipt("e"))[0].survivors == ("b", "c", "d", "e")
+
+
+def test_with_more_expelled_than_may_vanish_the_attempt_is_lost_at_once_and_says_why():
+    gone, _ = play(uploading(), refuse("b"))
+    for round_, expelled in ((uploading(), "ab"), (gone, "a")):
+        lost, actions = play(round_, Expelled(frozenset(expelled)))
+        assert (lost.phase, actions) == (Phase.LOST, [DropUploads(1)])
+        names = ", ".join(expelled)
+        assert lost.detail == (
+            f"In attempt 1 of 2 these members of the cohort were removed from the roster: {names}. "
+            "Another attempt asks the others only."
+        )
+
+
+def test_a_survivor_that_is_expelled_costs_the_attempt_only_if_too_few_can_unmask():
     unmasks, _ = play(uploading(), *(receipt(p) for p in PARTIES))
     assert play(unmasks, Expelled(frozenset("a")))[0] is unmasks
+    lost, _ = play(unmasks, Expelled(frozenset("ab")))
+    assert lost.phase is Phase.LOST
+    assert "removed from the roster: a, b." in lost.detail
+    given, _ = play(unmasks, unmasking("a"))
+    assert play(given, Expelled(frozenset("ab")))[0] is given
+    # After a backup was restored.
+    for lacks in "ab":
+        back, _ = play(given, UploadsLost(1, frozenset(lacks)))
+        assert back.phase is Phase.UPLOADING
+        ended, _ = play(back, Expelled(frozenset("a")))
+        assert ended.phase is (Phase.LOST if lacks == "a" else Phase.UPLOADING)
 
 
 def test_every_state_is_stored():
