@@ -445,7 +445,9 @@ def _end_attempt(
         left = [party for party in round_.rules.parties if party not in removed]
         if len(left) < round_.rules.cohort_min:
             return _fail(
-                round_, Code.COHORT_TOO_SMALL, f"{detail} {len(left)} are left and {round_.rules.cohort_min} are needed."
+                round_,
+                Code.COHORT_TOO_SMALL,
+                f"{detail} {len(left)} are left and {round_.rules.cohort_min} are needed.",
             )
     elif gave_up is not None:
         names = [f"{party} ({code})" for party, code in gave_up.items()]

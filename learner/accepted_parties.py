@@ -84,7 +84,9 @@ class AcceptedParties(Configuration):
                 changed.append(party.name)
             else:
                 asked.append(party)
-        return Selection(tuple(asked), tuple(unaccepted), tuple(changed))
+        listed_now = {party.name for party in roster.parties}
+        gone = [party.name for party in self.parties if party.name not in listed_now]
+        return Selection(tuple(asked), tuple(unaccepted), tuple(changed), tuple(gone))
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,8 @@ class Selection:
     """Never accepted."""
     changed: tuple[str, ...] = ()
     """Accepted with another key than the roster's."""
+    gone: tuple[str, ...] = ()
+    """Accepted, and not in the roster any more."""
 
     def trust(self, party: str) -> str:
         """What this learner's file says of a party, in words."""
@@ -114,14 +118,20 @@ class Selection:
         return f"{count} of {count + len(self.asked)} parties are not asked ({'; '.join(reasons)})" if reasons else ""
 
     @property
-    def warning(self) -> str:
-        """What to do about parties whose keys changed, like `not_asked`; empty if none did."""
-        if not self.changed:
-            return ""
-        return (
-            f"parties whose keys changed since this learner accepted them are not asked: {listed(self.changed)}; "
-            "compare each new key with its owner, and accept it again with `rado learner accept`"
-        )
+    def warnings(self) -> tuple[str, ...]:
+        """What to do about parties whose keys changed, or that left, like `not_asked`."""
+        found = []
+        if self.changed:
+            found.append(
+                f"parties whose keys changed since this learner accepted them are not asked: {listed(self.changed)}; "
+                "compare each new key with its owner, and accept it again with `rado learner accept`"
+            )
+        if self.gone:
+            found.append(
+                f"parties that this learner accepted are not in the roster any more, and answer nothing: "
+                f"{listed(self.gone)}; ask the operator why, or remove their tables from parties.toml"
+            )
+        return tuple(found)
 
 
 def selection(file: Path, roster: Roster) -> Selection:

@@ -214,7 +214,7 @@ class Session:
             "" if self._certificate is None else self._certificate.expiry_warning(now),
             key.expiry_warning(now.timestamp()),
             "" if is_short or key.secret.short_opening is None else _OPENS_SLOWLY,
-            parties.warning,
+            *parties.warnings,
             _ends_early(plan.query),
             *(f"{each} and will refuse: its rows are not in the answer" for each in (*without, *lacking)),
         )

@@ -100,6 +100,15 @@ def test_a_party_whose_key_changed_is_not_asked(setting, session):
     assert "rado learner accept" in warning
 
 
+def test_an_accepted_party_that_left_is_named(setting, session):
+    """Its rows were in earlier answers, and are in none any more."""
+    setting.issue(2, lambda members: tuple(m for m in members if m.name != "bo"))
+    said = session.plan(PAIR).sentences()
+    (warning,) = (sentence for sentence in said if "not in the roster any more" in sentence)
+    assert warning.startswith("Warning: parties that this learner accepted")
+    assert "bo; ask the operator why, or remove their tables from parties.toml" in warning
+
+
 def opened_for(world: World, *names: str):
     """A query to these parties, and its opening secret."""
     plan = world.plan(PAIR, asked=names)

@@ -75,7 +75,7 @@ def asked_parties(session: Session, notes: list[str]) -> tuple[Roster, Selection
     roster = session.fetch_roster()
     roster.check_unexpired(time.time())
     parties = session.selection(roster)
-    notes += filter(None, (parties.not_asked, parties.warning))
+    notes += filter(None, (parties.not_asked, *parties.warnings))
     return roster, parties
 
 
