@@ -263,7 +263,7 @@ def _member(member: Member, policy: Policy, own_name: str, roster: Roster) -> Me
 
 @dataclass(frozen=True)
 class Unowned:
-    """An entry of `accepted_members` that is the key of no member of a roster."""
+    """A key that a policy accepts or pins, and that is of no member of a roster."""
 
     fingerprint: str
     """As policies have it."""
@@ -271,8 +271,8 @@ class Unowned:
     """Whose key it was, in words."""
 
 
-def unowned_entries(policy: Policy, roster: Roster, earlier: Iterable[Roster]) -> list[Unowned]:
-    """Those of a policy, in its order. They count for nothing, unless a later roster lists such a key again."""
+def unowned_keys(keys: Iterable[str], roster: Roster, earlier: Iterable[Roster]) -> list[Unowned]:
+    """Those of a policy's keys, in its order. They count for nothing, unless a later roster lists such a key again."""
     present = {key_id(member.signing_key).hex() for member in roster.members if member.signing_key}
     left = {
         key_id(member.signing_key).hex(): (member, version)
@@ -280,7 +280,7 @@ def unowned_entries(policy: Policy, roster: Roster, earlier: Iterable[Roster]) -
         if member.signing_key
     }
     found = []
-    for entry in dict.fromkeys(policy.accepted_members):
+    for entry in dict.fromkeys(keys):
         if entry in present:
             continue
         whose = "of no member that this party has seen"

@@ -24,7 +24,7 @@ from parties.check_studies import check_study_numbers
 from parties.client import CoordinatorClient, probe
 from parties.config import PartyConfig, settings_of
 from parties.data.row_guard import ADVICE, RowCounts, faults, load_known
-from parties.members import Rosters, known_rosters, unowned_entries
+from parties.members import Rosters, known_rosters, unowned_keys
 from parties.state_directory import FILE as SECRET_FILE
 from parties.state_directory import FIX, OUTDATED, OUTDATED_FACTOR, load, stated_rows
 from radobase.failure import in_words
@@ -373,7 +373,12 @@ def _accepted(run: Run) -> None:
     advice += [
         f"accepted_members has {entry.fingerprint}, {entry.whose}: it would count again if a roster listed it. "
         "Delete its line in policy.toml, and run `rado party reload`."
-        for entry in unowned_entries(run.policy, run.roster, earlier)
+        for entry in unowned_keys(run.policy.accepted_members, run.roster, earlier)
+    ]
+    advice += [
+        f"[[learners]] has {entry.fingerprint}, {entry.whose}: it may ask again if a roster lists it. "
+        "Delete its table in policy.toml, and run `rado party reload`."
+        for entry in unowned_keys([each.signing_key for each in run.policy.learners], run.roster, earlier)
     ]
     if run.policy.required_witnesses > len(others) - len(strangers):
         advice.append(

@@ -161,6 +161,12 @@ def test_an_accepted_key_of_no_member_of_the_roster_is_named_with_whose_it_was(s
     assert f"{bo}, the former key of bo, up to version 1 of the roster" in found.fix
     assert f"{cy}, of cy, which left after version 1 of the roster" in found.fix
     assert f"accepted_members has {served.member('ada').fingerprint}" not in found.fix
+    assert "[[learners]] has" not in found.fix
+    # A learner that left may ask again where a roster lists it.
+    text += f'[[learners]]\nname = "former"\nsigning_key = "{stray}"\n'
+    found = check(replace(roster, version=2, members=others))
+    assert f"[[learners]] has {stray}, of no member that this party has seen: it may ask again" in found.fix
+    assert "Delete its table in policy.toml" in found.fix
 
 
 def test_a_table_too_small_for_any_dp_feat_query_is_advised(offline):
