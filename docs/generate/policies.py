@@ -72,9 +72,10 @@ def _rules(policy: Policy) -> list[str]:
     """What holds besides, one line each."""
     limits = policy.limits
     lines = [f"- **Budget.** {_most(policy)}, over the lifetime of the data and all learners."]
-    limit = limits.of_ledger.lifetime
-    if limit.epsilon:
-        pure, gaussian = (_rounded_down(each) for each in (limit.left(NO_LOSS).pure, limit.left(NO_LOSS).gaussian))
+    both = [each for each in (limits.of_ledger.lifetime, limits.of_ledger.per_day) if each is not None]
+    if limits.epsilon:
+        left = [each.left(NO_LOSS) for each in both]
+        pure, gaussian = _rounded_down(min(x.pure for x in left)), _rounded_down(min(x.gaussian for x in left))
         lines.append(
             f"- **One answer** fits up to epsilon {pure} with Laplace noise, which statistics, tables and curves have, "
             f"and up to {gaussian} with Gaussian noise, which moments and trainings have. What was answered before "

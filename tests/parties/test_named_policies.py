@@ -224,6 +224,8 @@ def test_how_many_statistics_fit_is_what_is_said():
     assert "up to 1 with Gaussian noise" in page
     # One with Laplace noise costs what it says where only such is asked.
     assert most("public-statistics", "1") == 3
+    assert most("public-statistics", "1.01") == 0
+    assert "fits up to epsilon 1 with Laplace noise" in (PAGES / "public-statistics.md").read_text()
 
 
 def test_an_unknown_name_is_a_sentence(config):
