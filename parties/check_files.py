@@ -284,7 +284,7 @@ def _data(run: Run) -> None:
         warnings += [again] if again else []
     if any(words in change.found for change in report.changes if change.is_many for words in _NOT_LISTED):
         warnings.append(_SPELLINGS)
-    run.add("data", words, " ".join(f"{warning}." for warning in warnings))
+    run.add("data", words, " ".join(f"{warning[0].upper()}{warning[1:]}." for warning in warnings))
 
 
 def _dp_feat(run: Run) -> None:

@@ -411,8 +411,7 @@ def probe(target: str, tls: TlsFiles, *, timeout_s: float) -> Served:
         sentence = f"the server there does not speak TLS as expected ({error}){way}"
         raise ConnectionLostError(target, sentence) from error
     except OSError as error:
-        where = "coordinator" if proxy is None else "proxy"
-        raise ConnectionLostError(target, f"{error.strerror or error}; is the {where} running there?{way}") from error
+        raise ConnectionLostError(target, f"{error.strerror or error}{way}") from error
 
 
 def _ask_for_tunnel(plain: socket.socket, proxy: HttpProxy, target: str) -> None:

@@ -1,6 +1,9 @@
 """A page for each named policy, from the policies themselves: what it answers, what it asks, what it refuses."""
 
+import math
+
 from docs.generate.tables import code, table
+from dpcore.accounting.filters import NO_LOSS
 from parties.named_policies import ASKS, AT_ONCE, NAMED, REFUSED, NamedPolicy, levels
 from parties.policy import Policy
 from radofed.cli.party_policy import policy_text
@@ -69,6 +72,15 @@ def _rules(policy: Policy) -> list[str]:
     """What holds besides, one line each."""
     limits = policy.limits
     lines = [f"- **Budget.** {_most(policy)}, over the lifetime of the data and all learners."]
+    both = [each for each in (limits.of_ledger.lifetime, limits.of_ledger.per_day) if each is not None]
+    if limits.epsilon:
+        left = [each.left(NO_LOSS) for each in both]
+        pure, gaussian = _rounded_down(min(x.pure for x in left)), _rounded_down(min(x.gaussian for x in left))
+        lines.append(
+            f"- **One answer** fits up to epsilon {pure} with Laplace noise, which statistics, tables and curves have, "
+            f"and up to {gaussian} with Gaussian noise, which moments and trainings have. What was answered before "
+            "leaves less."
+        )
     if limits.per_day is not None:
         lines.append(f"- **In any 24 hours** at most epsilon {float(limits.per_day.epsilon):g}.")
     if policy.purpose_required:
@@ -84,6 +96,10 @@ def _rules(policy: Policy) -> list[str]:
         f"- **One query** is charged for each attempt that uploads, at most {limits.attempts_per_query} times."
     )
     return lines
+
+
+def _rounded_down(epsilon: float) -> str:
+    return f"{math.floor(100 * epsilon + 1e-3) / 100:g}"
 
 
 def _most(policy: Policy) -> str:

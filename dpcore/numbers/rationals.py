@@ -50,7 +50,8 @@ def exact(value: Exact, what: str) -> Fraction:
     except OverflowError as error:
         raise ConfigurationError(f"{what} {value!r} is too large or too small; write, say, 1e-6 or 1/2") from error
     except (ValueError, ZeroDivisionError) as error:
-        raise ConfigurationError(f"{what} {value!r} is not a number; write, say, 1e-6 or 1/2") from error
+        how = "write a decimal point, as in 0.5" if "," in str(value) else "write, say, 1e-6 or 1/2"
+        raise ConfigurationError(f"{what} {value!r} is not a number; {how}") from error
 
 
 def check_rational(name: str, value: Fraction) -> None:

@@ -60,7 +60,7 @@ def draft_feature(
             return _number(seen, notes, place)
     if reason is None and _is_of_days(seen):
         return _date(seen, notes, is_bounded=is_bounded)
-    reason = reason or _near_number(seen)
+    reason = reason or near_number(seen)
     if reason is None:
         feature = _of_texts(seen, notes, place)
         if not isinstance(feature, str):
@@ -153,7 +153,7 @@ def _days(count: int, read: int = 0) -> str:
     return f"it has {count} dates or times{which} written as 2024-12-31; write all dates so, without a time zone"
 
 
-def _near_number(seen: Seen) -> str | None:  # noqa: PLR0911 - one for each cause
+def near_number(seen: Seen) -> str | None:  # noqa: PLR0911 - one for each cause
     """Why a column of texts that are nearly numbers, dates or UUIDs is left out, or None."""
     forms, cells = seen.forms, seen.numbers + seen.others
     most = (1 - _FEW) * cells

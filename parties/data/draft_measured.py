@@ -9,6 +9,7 @@ import numpy as np
 from dpcore.errors import ConfigurationError
 from dpcore.records.features import Count, Number
 from parties.data.draft_columns import Seen
+from parties.data.draft_features import near_number
 from radobase.printing import amount
 
 _SKEWED = 4.0
@@ -78,8 +79,9 @@ def draft_count(seen: Seen, exposure: Seen | None, notes: list[str], *, is_bound
 
 def _check_numbers(seen: Seen, *, what: str = "label", fix: str = "choose another target") -> None:
     if seen.unreadable or not len(seen.sample):
-        why = seen.unreadable or "no cell is a finite number"
-        raise ConfigurationError(f"the column {seen.name!r} is no {what} of numbers: {why}; {fix}")
+        near = "" if seen.unreadable else near_number(seen)
+        why = near or f"{seen.unreadable or 'no cell is a finite number'}; {fix}"
+        raise ConfigurationError(f"the column {seen.name!r} is no {what} of numbers: {why}")
 
 
 def _check_varies(seen: Seen) -> None:

@@ -520,8 +520,8 @@ def bounded(draft: Schema, bounds: Mapping[str, tuple[Limit, Limit]]) -> Schema:
         if column in label.columns and label.coding.is_measured:
             label = measured(label, "a label's bounds").with_bounds(column, *_two_numbers(column, bounds[column]))
         elif column not in numbers:
-            near = close_match(column, numbers)
-            hint = "look at the draft without bounds" if near is None else f"did you mean {near!r}?"
+            known = [*numbers, *(label.columns if label.coding.is_measured else ())]
+            hint = nearest(column, known) if known else "it has none at all"
             raise ConfigurationError(f"bounds of {column!r}: the draft has no such number; {hint}")
 
     def with_bounds(feature: Feature) -> Feature:

@@ -71,6 +71,16 @@ def _line_of_warning(message: Warning | str, *_place: object, **_more: object) -
     return f"Warning: {printable(str(message))}\n"
 
 
+def _interrupted(arguments: list[str]) -> str:
+    """What an interrupted command leaves behind: a query goes on without the learner who asked."""
+    if arguments[:1] != ["learner"] or not any(each.startswith(("--config", "-c")) for each in arguments):
+        return "interrupted"
+    return (
+        "interrupted; a query that was sent goes on, and parties charge it: `rado learner list` names it, "
+        "`rado learner fetch` and `rado learner cancel` take its id"
+    )
+
+
 def run(arguments: list[str]) -> int:
     """Run `rado` with these arguments and return the exit code. Raises nothing."""
     output = Output.of_arguments(arguments)
@@ -80,7 +90,7 @@ def run(arguments: list[str]) -> int:
         code = made_command()(args=arguments, prog_name="rado", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except (typer.Abort, InterruptedCommandError):
-        return output.print_failure(Failure("INTERRUPTED", "interrupted", EXIT_FAILED))
+        return output.print_failure(Failure("INTERRUPTED", _interrupted(arguments), EXIT_FAILED))
     except BrokenPipeError:
         silence_broken_pipe()
         return EXIT_FAILED

@@ -41,7 +41,7 @@ def policy(
     """Show a policy to start from, or write it: public-statistics, research-within-epsilon-1, ask-me-always, closed.
 
     Members, pinned learners, studies, who decides, [data] and [history] stay as they are in the party's policy file.
-    What is answered, what is asked about and the limits are replaced, and the command says which settings go.
+    What is answered, what is asked about and the limits are replaced, and the command says which settings go and come.
     """
     from parties.config import PartyConfig
     from parties.named_policies import NAMED, levels, named
@@ -64,7 +64,8 @@ def policy(
         kind = FileKind(with_remedy("give the party's policy"), limit_bytes=1 << 20)
         before, names = read_toml(file, kind), dict(_NAMED_KEY.findall(read_text(file, kind)))
     text, changed = policy_text(found, before, names), settings_changed(found, before)
-    changes = list(changed.values())
+    added = [] if file is None else settings_added(found, before)
+    changes = [*changed.values(), *added]
     table = [
         {"function": each.words, "commands": each.commands, "level": level} for each, level in levels(found.policy)
     ]
@@ -72,6 +73,7 @@ def policy(
         "name": name,
         "toml": text,
         "gone": list(changed),
+        "added": [each.removeprefix("new: ") for each in added],
         "changes": changes,
         "levels": table,
         "written": None if not write else str(file),
@@ -129,6 +131,18 @@ def settings_changed(found: "NamedPolicy", before: Mapping[str, Any]) -> dict[st
             f"changed: {key} = {_line(after[key])}, before {_line(value)}" if key in after else f"gone: {line}"
         )
     return changed
+
+
+def settings_added(found: "NamedPolicy", before: Mapping[str, Any]) -> list[str]:
+    """A sentence about each setting of the named policy that the former one does not have, and that changes it."""
+    from parties.policy import Policy
+
+    known, unset = dict(_flat(before)), dict(_flat(Policy().model_dump()))
+    return [
+        f"new: {key} = {_line(value)}"
+        for key, value in _flat(found.settings)
+        if key not in known and not _is_same(unset.get(key), value)
+    ]
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -256,9 +256,14 @@ def is_older(certificate: bytes, present: bytes) -> bool:
 
 def _own_request(directory: Path) -> JoinRequest:
     files = sorted(directory.glob(f"*{SUFFIX}"))
-    if len(files) != 1:
+    if not files:
         raise ConfigurationError(
-            f"{directory}: {len(files)} requests here; give the directory of one `rado provision request`"
+            f"{directory}: no request is here; give the directory that `rado provision request` made, and if its "
+            f"NAME{SUFFIX} was moved away, copy it back"
+        )
+    if len(files) > 1:
+        raise ConfigurationError(
+            f"{directory}: {len(files)} requests are here; give the directory of one `rado provision request`"
         )
     return ReceivedRequest.load(files[0]).request
 

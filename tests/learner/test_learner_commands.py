@@ -103,6 +103,15 @@ def test_a_query_that_was_never_acknowledged_is_listed_and_sent(setting, learner
     assert "40 rados over 600 rows" in out
 
 
+def test_a_fetched_statistic_says_how_to_see_it_and_not_to_train_on_it(learner):
+    schema = str(learner.directory / "schema.toml")
+    assert learner("statistic", "y == 1", "--schema", schema, "--epsilon", "1")[0] == 0
+    code, out, _ = learner("fetch", learner.asked[0][:16])
+    assert code == 0
+    assert "give the command that asked it again with --reuse" in out
+    assert "train on it" not in out
+
+
 def test_an_interrupted_query_continues_and_says_so(setting, learner, monkeypatch):
     def interrupted(*_arguments, **_options):
         raise KeyboardInterrupt

@@ -237,7 +237,7 @@ def test_what_the_schema_changes_is_named_also_if_it_is_little(offline):
     (directory / "data.csv").write_text("age,smoker,stayed\n" + "".join(odd))
     found = run(offline)["data"]
     assert "38 of 100 rows (38.0 %) become zero vectors: in column 'stayed' 30 of 100 cells are in neither" in found.fix
-    assert "in column 'smoker' 23 of 100 cells are in neither true nor false of the schema" in found.fix
+    assert ". In column 'smoker' 23 of 100 cells are in neither true nor false of the schema" in found.fix
     assert "would match without case" in found.fix
     assert "`rado party spellings` lists the texts" in found.fix
 

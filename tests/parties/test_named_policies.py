@@ -168,7 +168,14 @@ def test_it_says_what_changes_and_nothing_else_and_overwrites_no_former_policy(c
     arguments = ("--config", str(config), "--write")
     changes = rado("party", "policy", "public-statistics", *arguments)["data"]["changes"]
     # The file of a new party also states what holds anyway: one query's limits, for example.
-    assert changes == ['changed: designs = ["statistic"], before []', 'changed: limits.epsilon = "3", before "10"']
+    assert changes == [
+        'changed: designs = ["statistic"], before []',
+        'changed: limits.epsilon = "3", before "10"',
+        "new: purpose_required = true",
+        'new: limits.per_day.epsilon = "1"',
+        'new: limits.per_day.delta = "1e-5"',
+        'new: approval.epsilon_at_least = "0.5"',
+    ]
     first = file.read_text(encoding="utf-8")
     changes = rado("party", "policy", "ask-me-always", *arguments)["data"]["changes"]
     assert 'gone: limits.per_day.epsilon = "1"' in changes
@@ -192,6 +199,33 @@ def test_research_has_room_for_a_training_of_epsilon_1_and_its_evaluation():
         held.append(Event(charge, True, 0.0))
     with pytest.raises(BudgetExceededError):
         check_admits(limits, held, Charge(((RECORD, losses[-1]),), "lab"), now_unix_s=0.0)
+
+
+def most(name: str, epsilon: str) -> int:
+    """How many answers of this epsilon with Laplace noise the policy admits, over its lifetime."""
+    limits, held = named(name).policy.limits.of_ledger, []
+    more = charge(epsilon)
+    for n in range(100):
+        try:
+            check_admits(limits, held, more, now_unix_s=86_400.0 * 2 * n)
+        except BudgetExceededError:
+            return n
+        held.append(Event(more, True, 86_400.0 * 2 * n))
+    return 100
+
+
+def test_how_many_statistics_fit_is_what_is_said():
+    assert "four tables or curves of epsilon 0.1" in named("research-within-epsilon-1").summary
+    assert most("research-within-epsilon-1", "0.1") == 4
+    assert most("research-within-epsilon-1", "0.21") == 1
+    assert most("research-within-epsilon-1", "0.22") == 0
+    page = (PAGES / "research-within-epsilon-1.md").read_text()
+    assert "fits up to epsilon 0.21 with Laplace noise" in page
+    assert "up to 1 with Gaussian noise" in page
+    # One with Laplace noise costs what it says where only such is asked.
+    assert most("public-statistics", "1") == 3
+    assert most("public-statistics", "1.01") == 0
+    assert "fits up to epsilon 1 with Laplace noise" in (PAGES / "public-statistics.md").read_text()
 
 
 def test_an_unknown_name_is_a_sentence(config):

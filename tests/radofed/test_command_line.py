@@ -21,6 +21,7 @@ from radobase.configuration import split_target
 from radobase.failure import Failure
 from radobase.options import decimal_number, named_edges
 from radofed.cli.entry_point import run
+from radofed.cli.framework import InterruptedCommandError
 from radofed.cli.output import Output, Result, json_ready
 from tests.waiting import HANG_S
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
@@ -143,6 +144,24 @@ class TestExitCodes:
     )
     def test_a_fault_of_a_file_says_what_to_do(self, number, says):
         assert Failure.of(OSError(number, os.strerror(number), "/x")).message.startswith(says)
+
+    @pytest.mark.parametrize(
+        ("arguments", "says"),
+        [
+            (["learner", "survival", "--config", "c.toml"], "a query that was sent goes on, and parties charge it"),
+            (["learner", "survival", "--config=c.toml"], "`rado learner list` names it"),
+            (["learner", "predict", "model.json"], "interrupted\n"),
+            (["party", "check", "--config", "c.toml"], "interrupted\n"),
+        ],
+    )
+    def test_who_interrupts_a_learner_is_told_that_the_query_goes_on(self, arguments, says, capsys, monkeypatch):
+        def stopped():
+            raise InterruptedCommandError
+
+        monkeypatch.setattr("radofed.cli.entry_point.made_command", stopped)
+        code, _, err = rado(capsys, *arguments)
+        assert code == 1
+        assert says in err
 
     def test_an_absent_extra_is_named(self):
         assert "deploy/install.py learner" in Failure.of(ModuleNotFoundError(name="sklearn")).message

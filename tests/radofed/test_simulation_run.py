@@ -361,7 +361,8 @@ def test_a_budget_is_not_guessed_at(epsilon, capsys):
     """1_0 was read as 10, as Python does."""
     options = ["--design", "moments", "--parties", "4", "--coordinates", "20", "--rows", "40000"]
     assert run(["plan", *options, f"--epsilon={epsilon}"]) == 4
-    assert "is not a number; write, say, 1e-6 or 1/2" in capsys.readouterr().err
+    how = "write a decimal point, as in 0.5" if "," in epsilon else "write, say, 1e-6 or 1/2"
+    assert f"is not a number; {how}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", ["--epsilon", "--delta"])

@@ -158,7 +158,7 @@ class _Reader:
             )
         for each in odds:
             yield (
-                f"Odds ratio of {each.level}: {' in '.join(filter(None, each.words))}. It is 1 if they are independent."
+                f"Odds ratio of {each.level}: {', '.join(filter(None, each.words))}. It is 1 if they are independent."
             )
         yield "No cell is left out: a small count is shown with its interval, which may begin at 0."
 

@@ -113,8 +113,8 @@ def division_of(schema: Schema, text: str, edges: Edges | None = None) -> Divisi
         return _of_label(schema, edges or {})
     if not _OPERATORS & set(text):
         raise ConfigurationError(
-            f"schema {schema.name!r} has no column {text!r}; {nearest(text, column_names(schema))}; or write a "
-            'predicate, such as x["age"] >= 65'
+            f'schema {schema.name!r} has no column {text!r}, and it is no predicate, such as x["age"] >= 65; '
+            f"{nearest(text, column_names(schema))}"
         )
     predicate = parse(text)
     return Division(text, (text, f"not {text}"), (predicate, Not(predicate)))

@@ -151,8 +151,12 @@ class _Reader:
             return
         yield Figure(LOG_RANK, by, "", "", "ratio", self._test.statistic, p_value=self._test.p_value)
         if (ratio := self._test.hazard_ratio) is not None:
-            words = f"{self._groups.levels[1]} to {self._groups.levels[0]}"
-            yield Figure(HAZARD_RATIO, by, "", words, "ratio", ratio.value, ratio.lower, ratio.upper)
+            yield Figure(HAZARD_RATIO, by, "", self._ratio_of, "ratio", ratio.value, ratio.lower, ratio.upper)
+
+    @property
+    def _ratio_of(self) -> str:
+        """Of which group to which the hazard ratio is."""
+        return f"{self._groups.levels[1]} to {self._groups.levels[0]}"
 
     def _sentences(self) -> Iterator[str]:
         yield "Times are known by interval: those who were censored in one count as followed through half of it."
@@ -170,12 +174,14 @@ class _Reader:
                 f"Log-rank with noise: {self._test.statistic:.4g}, degrees of freedom {self._test.degrees}, p-value "
                 f"{p_words(self._test.p_value)}, over the first {self._test.intervals} intervals."
             )
-            if self._test.degrees == 1 and self._test.hazard_ratio is None:
+            ratio = self._test.hazard_ratio
+            if self._test.degrees == 1 and ratio is None:
                 yield "No hazard ratio is given: its events say too little at this noise."
-            elif self._test.degrees == 1:
+            elif ratio is not None:
                 yield (
-                    "The hazard ratio is slightly too close to 1: by about 3 % if half of one group's people at risk "
-                    "have the event in each interval, and the other group's hazard is half as large."
+                    f"Hazard ratio, {self._ratio_of}: {ratio.value:.4g} ({ratio.lower:.4g} to {ratio.upper:.4g}). It "
+                    "is slightly too close to 1: by about 3 % if half of one group's people at risk have the event in "
+                    "each interval, and the other group's hazard is half as large."
                 )
         elif self._untested:
             yield f"No log-rank test was made: {self._untested}."

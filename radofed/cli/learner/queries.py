@@ -324,6 +324,12 @@ def _status_data(status: "QueryStatus") -> dict[str, Any]:
     }
 
 
+def _how_to_use(kind: str, directory: Path) -> str:
+    if kind in ("statistic", "local-statistic", "gradient"):
+        return "to use it, give the command that asked it again with --reuse: nothing is asked or charged again"
+    return f"train on it with: rado learner train {directory} --output model.json"
+
+
 def _fetched(release: "Release", directory: Path) -> Result:
     data = {
         "query_id": release.query_id,
@@ -346,6 +352,6 @@ def _fetched(release: "Release", directory: Path) -> Result:
         *([f"{listed(release.vanished)} vanished: the answer is of the others"] if release.vanished else []),
         *release.statement.short_sentences(),
         *([] if release.query.study is None else [f"study: {release.query.study.short}"]),
-        f"train on it with: rado learner train {directory} --output model.json",
+        _how_to_use(release.query.kind.name, directory),
     ]
     return Result(data, in_lines(lines))

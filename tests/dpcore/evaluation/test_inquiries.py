@@ -224,7 +224,7 @@ REFUSED = (
     (Describe(edges={"city": (1.0,)}), "not divided into ranges"),
     (Describe(columns=("smoker",), edges={"age": (1.0,)}), "not divided into ranges"),
     (Crosstab(down="city", across="age", edges={"age": (0.0,)}), "at a bound"),
-    (Crosstab(down="city", across="height"), "no column 'height'"),
+    (Crosstab(down="city", across="height"), "no column 'height', and it is no predicate, such as x"),
     (Compare(column="age", by="city", reference="nroth"), "did you mean 'north'"),
     (Compare(column="agee", by="city"), "did you mean 'age'"),
     (Correlate(columns=("age", "city")), "is a category"),

@@ -35,7 +35,9 @@ def test_bounds_as_they_are_typed():
             parsed(text)
 
 
-@pytest.mark.parametrize(("column", "says"), [("ages", "did you mean 'age'"), ("smoker", "no such number")])
+@pytest.mark.parametrize(
+    ("column", "says"), [("ages", "did you mean 'age'"), ("smoker", "no such number; known: age, ")]
+)
 def test_a_column_that_is_no_number_of_the_draft_is_refused(column, says):
     with pytest.raises(ConfigurationError, match=says):
         bounded(DRAFT, {column: (0.0, 1.0)})

@@ -57,6 +57,8 @@ def test_a_count_has_an_upper_bound_and_perhaps_an_exposure(tmp_path):
     ("cells", "target", "says"),
     [
         (["a", "b", "c"], "number", "no cell is a finite number"),
+        (['"1,5"', '"2,5"', '"3,0"'], "number", "it has 3 numbers of 3 with a comma; write them with a decimal point"),
+        (["1 mg", "2 mg", "3 mg"], "count", "with the unit 'mg'; write the numbers alone"),
         ([5, 5, 5, ""], "number", "has one value, 5"),
         ([1, 2, -3], "count", "has the number -3, and a count is a whole number"),
         ([1, 2, 2.5], "count", "has numbers with fractions"),

@@ -244,7 +244,9 @@ def test_answers_that_are_not_installed(home, tmp_path):
     place = home.root / "north"
     with pytest.raises(ConfigurationError, match="to another request"):
         install(place, home.admission("lab"), now=NOW)
-    with pytest.raises(ConfigurationError, match="0 requests here"):
+    with pytest.raises(
+        ConfigurationError, match="no request is here; give the directory that `rado provision request` made"
+    ):
         install(tmp_path, home.admission("north"), now=NOW)
     with pytest.raises(ConfigurationError, match="expired"):
         install(place, home.admission("north"), now=NOW + dt.timedelta(days=400))
