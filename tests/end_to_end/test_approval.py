@@ -43,10 +43,7 @@ def asking(root, *, rules: str = "everything = true\n", settings: str = ""):
             policy.write(f"\n[approval]\n{rules}")
         config = federation.member("a").config
         config.write_text(settings + config.read_text())
-        federation.start_all()
-        wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")
-        wait_until(lambda: all('"started"' in federation.log(name) for name in ROWS), what="the parties")
-        rado("learner", "keygen", "--config", str(federation.learner.config), "--bits", "2048")
+        federation.serve("--bits", "2048")
         yield federation
 
 

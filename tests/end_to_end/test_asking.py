@@ -34,16 +34,11 @@ def federation(tmp_path_factory):
     root = tmp_path_factory.mktemp("asking")
     parties = {name: table(rows, seed) for seed, (name, rows) in enumerate(ROWS.items())}
     with ProcessFederation(root, parties=parties, schema=SCHEMA, policy=ALLOWING, rows_at_least=ROWS) as federation:
-        (root / "schema.toml").write_text(SCHEMA)
         for name in ("a", "coordinator"):
             with federation.member(name).config.open("a") as config:
                 config.write('\n[watch]\nsocket = "watch.sock"\n')
-        federation.start_all()
-        wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")
-        # A party makes its ledger before it says so.
-        wait_until(lambda: all("started" in federation.log(name) for name in ROWS), what="the parties")
         # With 3072 bits, the same commands run in tests/docs/test_examples.py.
-        rado("learner", "keygen", "--config", str(federation.learner.config), "--bits", "2048")
+        federation.serve("--bits", "2048")
         yield federation
 
 
@@ -56,19 +51,9 @@ def rows(federation):
     return {"age": np.array([float(row[0]) for row in text]), "ill": np.array([row[4] == "yes" for row in text])}
 
 
-def asking(federation) -> tuple[str, ...]:
-    return "--config", str(federation.learner.config), "--schema", str(federation.root / "schema.toml")
-
-
 def spent(federation, name: str = "a") -> float:
     shown = rado("ledger", "show", "--config", str(federation.member(name).config))["data"]
     return next((scope["spent"]["epsilon"] for scope in shown["scopes"] if scope["scope"] == "record"), 0.0)
-
-
-def queries(federation) -> int:
-    """How many were sent, without questions whether parties would accept."""
-    listed = rado("learner", "list", "--config", str(federation.learner.config))["data"]["queries"]
-    return sum(each["code"] != "ONLY_ASKED" for each in listed)
 
 
 @pytest.mark.parametrize("delta", ["0", "1e-6"])
@@ -77,7 +62,7 @@ def test_statistics(federation, rows, delta):
     # Few predicates take least noise from Laplace's distribution, many from Gauss's.
     more = () if delta == "0" else tuple(f'x["dose"] >= {tenths / 10}' for tenths in range(30))
     found = rado(
-        "learner", "statistic", OLD, ILL, *more, *asking(federation), "--epsilon", "4", "--delta", delta,
+        "learner", "statistic", OLD, ILL, *more, *federation.asking, "--epsilon", "4", "--delta", delta,
         "--tolerance", "0.2", "--confidence", "0.999999",
     )["data"]  # fmt: skip
     m = sum(ROWS.values())
@@ -100,7 +85,7 @@ def test_statistics(federation, rows, delta):
 def test_a_statistic_that_earlier_answers_may_have_chosen_has_a_tolerance_for_that(federation):
     """Answers on the learner's disk, of any command, are earlier ones."""
     age = 'x["age"] >= 70000'
-    found = rado("learner", "statistic", age, *asking(federation), "--epsilon", "4", "--adaptive", "9")["data"]
+    found = rado("learner", "statistic", age, *federation.asking, "--epsilon", "4", "--adaptive", "9")["data"]
     assert "for all of up to 9 questions together" in found["premise"]
     plain = math.sqrt(math.log(2 / (0.05 / 18)) / (2 * sum(ROWS.values())))
     assert plain < found["sampling"] < 0.5
@@ -109,7 +94,7 @@ def test_a_statistic_that_earlier_answers_may_have_chosen_has_a_tolerance_for_th
 @pytest.mark.more
 def test_local_answers_cost_their_epsilon_and_repeat(federation, rows):
     before = spent(federation)
-    ask = ("learner", "statistic", ILL, *asking(federation), "--epsilon", "2", "--delta", "0", "--local")
+    ask = ("learner", "statistic", ILL, *federation.asking, "--epsilon", "2", "--delta", "0", "--local")
     found = rado(*ask)["data"]
     assert abs(found["estimates"][0]["estimate"] - np.mean(rows["ill"])) <= found["noise"] < 0.05
     privacy = found["privacy"]
@@ -175,11 +160,11 @@ def test_rounds_go_on_where_they_were_interrupted(federation, capsys):
     """A run that is repeated reads its answers: nothing is asked or charged twice, and the model is the same."""
     model, held_out = federation.root / "newton.json", federation.root / "held_out.csv"
     held_out.write_text(table(500, 99))
-    options = ("--estimator", "newton", *asking(federation), "--epsilon", "6", "--rounds", "3", "-o", str(model))
-    asked_before = queries(federation)
+    options = ("--estimator", "newton", *federation.asking, "--epsilon", "6", "--rounds", "3", "-o", str(model))
+    asked_before = federation.queries()
     made = rado("learner", "train", *options)["data"]
     assert made["answers"] == 3
-    assert queries(federation) == asked_before + 3
+    assert federation.queries() == asked_before + 3
     assert made["privacy"]["epsilon_if_others_collude"] <= 6
     assert made["privacy"]["epsilon"] < made["privacy"]["epsilon_if_others_collude"]
     assert "composition of 3 releases" in made["privacy"]["assumptions"][0]
@@ -193,14 +178,14 @@ def test_rounds_go_on_where_they_were_interrupted(federation, capsys):
     assert run(["learner", "train", *options]) == 0
     again = json.loads(model.read_text())
     assert (again["release_digest"], again["theta"]) == (first["release_digest"], first["theta"])
-    assert queries(federation) == asked_before + 3
+    assert federation.queries() == asked_before + 3
     journal.write_text(json.dumps({**content, "rounds": content["rounds"][:2]}))
     model.unlink()
     # The third question has an answer that the journal lacks: it is charged again only with a word.
     assert run(["learner", "train", *options]) == 4
-    assert queries(federation) == asked_before + 3
+    assert federation.queries() == asked_before + 3
     rado("learner", "train", *options, "--ask-again")
-    assert queries(federation) == asked_before + 4
+    assert federation.queries() == asked_before + 4
     assert spent(federation) > paid
     assert json.loads(journal.read_text())["rounds"][:2] == content["rounds"][:2]
     assert error < 0.4
@@ -214,8 +199,8 @@ def test_curves_are_asked_for_and_go_on_where_they_were_interrupted(federation):
     """The terms follow the first answer, so a run that is repeated asks for the same ones."""
     model, held_out = federation.root / "additive.json", federation.root / "held_out.csv"
     held_out.write_text(table(500, 99))
-    options = ("--estimator", "additive", *asking(federation), "--epsilon", "4", "--rounds", "3", "-o", str(model))
-    asked_before = queries(federation)
+    options = ("--estimator", "additive", *federation.asking, "--epsilon", "4", "--rounds", "3", "-o", str(model))
+    asked_before = federation.queries()
     made = rado("learner", "train", *options)["data"]
     assert (made["answers"], made["privacy"]["scope"]) == (3, "record")
     assert made["privacy"]["epsilon_if_others_collude"] <= 4
@@ -231,16 +216,16 @@ def test_curves_are_asked_for_and_go_on_where_they_were_interrupted(federation):
     model.unlink()
     # The third question has an answer that the journal lacks: it is charged again only with a word.
     assert run(["learner", "train", *options]) == 4
-    assert queries(federation) == asked_before + 3
+    assert federation.queries() == asked_before + 3
     rado("learner", "train", *options, "--ask-again")
-    assert queries(federation) == asked_before + 4
+    assert federation.queries() == asked_before + 4
     assert json.loads(model.read_text())["feature_map"] == first["feature_map"]
 
 
 @pytest.mark.more
 def test_evaluation(federation, rows):
     model = federation.root / "bayes.json"
-    rado("learner", "train", "--estimator", "naive-bayes", *asking(federation), "--epsilon", "6", "-o", str(model))
+    rado("learner", "train", "--estimator", "naive-bayes", *federation.asking, "--epsilon", "6", "-o", str(model))
     options = ("--epsilon", "4", "--confidence", "0.99999")
     answered = rado("learner", "evaluate", str(model), "--config", str(federation.learner.config), *options)
     found = answered["data"]
@@ -258,12 +243,12 @@ def test_evaluation(federation, rows):
 @pytest.mark.more
 def test_histograms_are_asked_once_and_printed_again(federation, rows, capsys):
     """One release has the shares of all columns and their quantiles; printing either again asks nothing."""
-    asked_before, options = queries(federation), (*asking(federation), "--epsilon", "4", "--confidence", "0.99999")
+    asked_before, options = federation.queries(), (*federation.asking, "--epsilon", "4", "--confidence", "0.99999")
     planned = rado("learner", "histogram", "age", "dose", *options, "--plan")["data"]["plan"]
     assert planned["noise_share"] == planned["noise_rows"] / sum(ROWS.values())
-    assert queries(federation) == asked_before
+    assert federation.queries() == asked_before
     found = rado("learner", "histogram", "age", "dose", *options, "--edges", "age=40000:80000:4")["data"]
-    assert queries(federation) == asked_before + 1
+    assert federation.queries() == asked_before + 1
     age, dose = found["columns"]
     assert [part["lower"] for part in age["parts"] if not part["is_point"]][1:] == [4e4, 5e4, 6e4, 7e4, 8e4]
     assert len(dose["parts"]) > 32
@@ -287,7 +272,7 @@ def test_histograms_are_asked_once_and_printed_again(federation, rows, capsys):
     assert "for new rows" in printed
     assert "hold together with probability at least 95 %" in printed
     assert run(["learner", "quantiles", *saved, "--epsilon", "1"]) == 4
-    assert queries(federation) == asked_before + 1
+    assert federation.queries() == asked_before + 1
 
 
 INQUIRIES = {
@@ -301,14 +286,14 @@ INQUIRIES = {
 @pytest.mark.parametrize("name", INQUIRIES)
 def test_inquiries_are_planned_then_asked_once_and_printed_again(federation, rows, capsys, tmp_path, name):
     """One release each, with its statement, shown again at no cost."""
-    asked_before, options = queries(federation), (*asking(federation), "--epsilon", "4", "--confidence", "0.99999")
+    asked_before, options = federation.queries(), (*federation.asking, "--epsilon", "4", "--confidence", "0.99999")
     words = INQUIRIES[name]
     planned = rado("learner", name, *words, *options, "--plan")["data"]["plan"]
     assert 0 < planned["epsilon"] <= planned["epsilon_if_others_collude"] <= 4
     assert any(each["upper"] is not None for each in planned["expected"])
-    assert queries(federation) == asked_before
+    assert federation.queries() == asked_before
     found = rado("learner", name, *words, *options)["data"]
-    assert queries(federation) == asked_before + 1
+    assert federation.queries() == asked_before + 1
     assert 0 < found["privacy"]["epsilon_if_others_collude"] <= 4
     again = rado("learner", name, "--release", found["release"])["data"]
     assert again == found
@@ -328,7 +313,7 @@ def test_inquiries_are_planned_then_asked_once_and_printed_again(federation, row
     other = "crosstab" if name == "describe" else "describe"
     assert run(["learner", other, "--release", found["release"]]) == 4
     assert f"answers `rado learner {name}`" in capsys.readouterr().err
-    assert queries(federation) == asked_before + 1
+    assert federation.queries() == asked_before + 1
 
 
 REFUSED = [
@@ -393,25 +378,25 @@ def test_the_public_api_asks_organisations_as_it_asks_a_simulation(federation, r
         assert abs(found["ill"] - np.mean(rows["ill"])) <= found.noise
         assert spent(federation) > before
         model = asked.train("newton", epsilon=2, rounds=2, hold_back=0.25, journal="api.journal")
-        after = queries(federation)
+        after = federation.queries()
         again = asked.train("newton", epsilon=2, rounds=2, hold_back=0.25, journal="api.journal")
         assert again.digest == model.digest
-        assert queries(federation) == after
+        assert federation.queries() == after
         assert "hold back" in model.evaluate(asked, epsilon=1).sentences()[0]
     with radofed.connect("learner.toml", schema=schema, reuse=True, purpose="study", progress=False) as asked:
         assert asked.statistic({"other name": ILL}, epsilon=0.5)["other name"] == found["ill"]
-        assert queries(federation) == after + 2
+        assert federation.queries() == after + 2
 
 
 def test_impossible_queries_are_refused_before_anything_is_sent(federation, tmp_path, capsys):
-    before = queries(federation)
+    before = federation.queries()
     for arguments, says in REFUSED:
         given = [str(tmp_path / "x.json") if text == "x.json" else text for text in arguments]
-        code = run(["learner", *given, *asking(federation), "--format", "json"])
+        code = run(["learner", *given, *federation.asking, "--format", "json"])
         printed = capsys.readouterr().out
         assert code in (4, 6), printed
         assert says in json.loads(printed)["error"]["message"]
-    assert queries(federation) == before
+    assert federation.queries() == before
 
 
 @pytest.mark.more
@@ -421,7 +406,7 @@ def test_privacy_that_ends_in_the_middle_keeps_the_last_iterate(federation, caps
     It is lowered once the training runs: otherwise nothing of it would be asked.
     """
     model = federation.root / "stopped.json"
-    training = ("train", "--estimator", "logistic-gd", *asking(federation), "--epsilon", "2", "--rounds", "6")
+    training = ("train", "--estimator", "logistic-gd", *federation.asking, "--epsilon", "2", "--rounds", "6")
     training = (*training, "--cohort-min", "3", "-o", str(model))
     rado("learner", *training)
     policy = federation.directory("c") / "policy.toml"

@@ -8,7 +8,6 @@ import pytest
 
 from radofed.node_config import PolicyChoices
 from tests.federation.processes import ProcessFederation, rado
-from tests.waiting import wait_until
 
 NAMES = tuple(f"x{n}" for n in range(22))
 """The products of all their pairs do not fit into 256 terms."""
@@ -36,11 +35,7 @@ def federation(tmp_path):
     parties = {name: table(600, seed) for seed, name in enumerate("abc")}
     allowing = PolicyChoices(designs=("statistic", "gradient", "moments"), epsilon="900", delta="1e-4")
     with ProcessFederation(tmp_path, parties=parties, schema=SCHEMA, policy=allowing) as federation:
-        (tmp_path / "schema.toml").write_text(SCHEMA)
-        federation.start_all()
-        wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")
-        wait_until(lambda: all("started" in federation.log(name) for name in parties), what="the parties")
-        rado("learner", "keygen", "--config", str(federation.learner.config), "--bits", "2048")
+        federation.serve("--bits", "2048")
         yield federation
 
 

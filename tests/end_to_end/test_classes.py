@@ -75,33 +75,16 @@ def federation(tmp_path_factory):
     root = tmp_path_factory.mktemp("classes")
     parties = {name: table(rows, seed, HELD[name]) for seed, (name, rows) in enumerate(ROWS.items())}
     with ProcessFederation(root, parties=parties, schema=SCHEMA, policy=ALLOWING, rows_at_least=ROWS) as federation:
-        (root / "schema.toml").write_text(SCHEMA)
         (root / "new.csv").write_text(table(600, 99))
-        federation.start_all()
-        wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")
-        wait_until(lambda: all("started" in federation.log(name) for name in ROWS), what="the parties")
-        made = rado("learner", "keygen", "--config", str(federation.learner.config))
-        assert made["data"]["bits"] == 3072
+        assert federation.serve()["bits"] == 3072
         yield federation
-
-
-def config(federation) -> tuple[str, ...]:
-    return "--config", str(federation.learner.config)
-
-
-def asking(federation) -> tuple[str, ...]:
-    return *config(federation), "--schema", str(federation.root / "schema.toml")
-
-
-def queries(federation) -> int:
-    return len(rado("learner", "list", *config(federation))["data"]["queries"])
 
 
 @pytest.fixture(scope="module")
 def newton(federation):
     """A model of three rounds, trained without a fifth of the rows, and what the training printed."""
     model = federation.root / "newton.json"
-    options = ("--estimator", "newton", *asking(federation), "--epsilon", "30", "--rounds", "3", "--hold-back", "1/5")
+    options = ("--estimator", "newton", *federation.asking, "--epsilon", "30", "--rounds", "3", "--hold-back", "1/5")
     made = rado("learner", "train", *options, "-o", str(model))["data"]
     return model, options, made
 
@@ -122,7 +105,7 @@ def test_classes_that_no_party_has_all_of_are_learned_in_rounds(federation, newt
     assert 0 < made["privacy"]["epsilon"] < made["privacy"]["epsilon_if_others_collude"] <= 30
     assert "'plague'" in made["warning"]
     assert "'sound'" not in made["warning"]
-    before = queries(federation)
+    before = federation.queries()
     predicted = rado("learner", "predict", str(model), str(federation.root / "new.csv"))["data"]
     assert predicted["error_rate"] < 0.2
     assert list(predicted["confusion"]) == list(NAMES)
@@ -132,11 +115,11 @@ def test_classes_that_no_party_has_all_of_are_learned_in_rounds(federation, newt
     model.rename(federation.root / "first.json")
     assert run(["learner", "train", *options, "-o", str(model)]) == 0
     assert json.loads(model.read_text())["theta"] == first["theta"]
-    assert queries(federation) == before
+    assert federation.queries() == before
 
 
 def test_one_release_of_moments_has_a_sum_for_each_class(federation):
-    asked = rado("learner", "query", *asking(federation), "--design", "moments", "--epsilon", "40")["data"]
+    asked = rado("learner", "query", *federation.asking, "--design", "moments", "--epsilon", "40")["data"]
     release = Release.load(Path(asked["release"]))
     sums = release.moments.class_sums
     assert sums.shape == (len(NAMES), 4)
@@ -164,7 +147,7 @@ def tables(federation) -> list[str]:
 
 def test_an_evaluation_counts_rows_by_class_and_predicted_class(federation, newton):
     model, _, _ = newton
-    options = (*config(federation), "--epsilon", "20", "--confidence", "0.9999")
+    options = (*federation.config, "--epsilon", "20", "--confidence", "0.9999")
     calibrated, file = federation.root / "calibrated.json", federation.root / "evaluation.json"
     printed = rado("learner", "evaluate", str(model), *options, "--calibrated", str(calibrated))
     file.write_text(json.dumps(printed))
@@ -189,9 +172,9 @@ def test_an_evaluation_counts_rows_by_class_and_predicted_class(federation, newt
         for row in csv.DictReader(lines):
             assert sum(float(row[f"probability {name}"]) for name in NAMES) == pytest.approx(1.0, abs=1e-4)
     # The same evaluation is part of a report, which asks nothing.
-    before, page = queries(federation), federation.root / "report.html"
+    before, page = federation.queries(), federation.root / "report.html"
     rado(
-        "learner", "report", str(model), *config(federation), "--evaluation", str(file), "--test", new,
+        "learner", "report", str(model), *federation.config, "--evaluation", str(file), "--test", new,
         "--output", str(page),
     )  # fmt: skip
     text = page.read_text()
@@ -199,7 +182,7 @@ def test_an_evaluation_counts_rows_by_class_and_predicted_class(federation, newt
     words = check_that_it_can_be_followed(text).words
     assert "3 queries were answered" in words
     assert "Rows by class and predicted class on the parties' rows" in words
-    assert queries(federation) == before
+    assert federation.queries() == before
 
 
 def test_an_exported_model_scores_rows_without_this_program(federation, newton):
@@ -233,31 +216,31 @@ REFUSED = [
 
 @pytest.mark.more
 def test_what_is_about_two_classes_is_refused_before_anything_is_sent(federation, newton, tmp_path, capsys):
-    before, model = queries(federation), str(newton[0])
-    evaluating = ("evaluate", model, *config(federation), "--epsilon", "1", "--bins", "10")
-    cases = [((*arguments, *asking(federation)), said) for arguments, said in REFUSED]
+    before, model = federation.queries(), str(newton[0])
+    evaluating = ("evaluate", model, *federation.config, "--epsilon", "1", "--bins", "10")
+    cases = [((*arguments, *federation.asking), said) for arguments, said in REFUSED]
     for arguments, says in [*cases, (evaluating, "--bins is about bins of the one score")]:
         given = [str(tmp_path / "x.json") if text == "x.json" else text for text in arguments]
         assert run(["learner", *given, "--format", "json"]) in (4, 6)
         assert says in json.loads(capsys.readouterr().out)["error"]["message"]
-    assert queries(federation) == before
+    assert federation.queries() == before
 
 
 @pytest.mark.more
 def test_a_statistic_and_a_selection_are_about_classes(federation, newton):
     asked = ('y == "sound"', 'y == "plague"')
-    found = rado("learner", "statistic", *asked, *asking(federation), "--epsilon", "10", "--delta", "0")["data"]
+    found = rado("learner", "statistic", *asked, *federation.asking, "--epsilon", "10", "--delta", "0")["data"]
     sound, plague = (each["estimate"] for each in found["estimates"])
     assert sound == pytest.approx(ROWS["c"] / sum(ROWS.values()), abs=found["noise"] + 1e-9)
     assert abs(plague) <= found["noise"] + 1e-9 < 0.05
-    would = rado("learner", "evaluate", str(newton[0]), *config(federation), "--epsilon", "2", "--would-accept")["data"]
+    would = rado("learner", "evaluate", str(newton[0]), *federation.config, "--epsilon", "2", "--would-accept")["data"]
     assert "rows by class and predicted class" in json.dumps(would)
     # A model with its classes the other way round is right far less often.
     model = Model.load(newton[0])
     worse = federation.root / "worse.json"
     type(model)(model.theta[::-1], model.schema, "newton", bytes(32), model.statement, model.held_back).save(worse)
     files = ("--model", str(worse), "--model", str(newton[0]))
-    chosen = rado("learner", "select", *files, *config(federation), "--epsilon", "20")["data"]
+    chosen = rado("learner", "select", *files, *federation.config, "--epsilon", "20")["data"]
     assert chosen["chosen"] == str(newton[0])
 
 
@@ -267,7 +250,7 @@ def test_the_console_trains_on_a_release_of_classes(federation, tmp_path):
     from tests.radofed.console.consoles import console, sent
     from tests.radofed.console.serving import Caller
 
-    asked = rado("learner", "query", *asking(federation), "--design", "moments", "--epsilon", "35")["data"]
+    asked = rado("learner", "query", *federation.asking, "--design", "moments", "--epsilon", "35")["data"]
     name = Path(asked["release"]).name
     with console(federation.learner.config, tmp_path / "log") as opening:
         caller = Caller(opening.link)
@@ -304,14 +287,14 @@ def test_a_model_over_a_feature_map_has_all_that_a_linear_one_has(federation):
     file, model = federation.root / "map.toml", federation.root / "mapped.json"
     file.write_text(MAP)
     asked = rado(
-        "learner", "query", *asking(federation), "--map", str(file), "--design", "moments", "--epsilon", "30"
+        "learner", "query", *federation.asking, "--map", str(file), "--design", "moments", "--epsilon", "30"
     )["data"]  # fmt: skip
     rado("learner", "train", asked["release"], "--estimator", "mean-variance", "-o", str(model))
     made, new = Model.load(model), str(federation.root / "new.csv")
     assert made.theta.shape == (len(NAMES), made.feature_map.d)
     assert rado("learner", "predict", str(model), new)["data"]["error_rate"] < 0.2
     # It was trained on these rows, so nothing is said about new ones.
-    found = rado("learner", "evaluate", str(model), *config(federation), "--epsilon", "20")["data"]
+    found = rado("learner", "evaluate", str(model), *federation.config, "--epsilon", "20")["data"]
     counted = np.array([[found["confusion"][name][other] for other in NAMES] for name in NAMES])
     assert np.abs(counted - confusion(federation, made)).max() <= found["cell_half_width"] + 1
     assert found["error"]["on_distribution"] is None
@@ -373,7 +356,7 @@ def test_a_party_with_another_label_takes_no_part(federation):
     other = federation.root / "other.toml"
     other.write_text(swapped)
     refused = rado(
-        "learner", "query", *config(federation), "--schema", str(other), "--design", "moments", "--epsilon", "1",
+        "learner", "query", *federation.config, "--schema", str(other), "--design", "moments", "--epsilon", "1",
         "--timeout-s", "60", code=6,
     )  # fmt: skip
     assert "schema" in refused["error"]["message"].lower()

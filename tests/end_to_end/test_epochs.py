@@ -19,7 +19,6 @@ from radofed.cli.entry_point import run
 from radofed.node_config import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA, table
 from tests.federation.processes import ProcessFederation, rado
-from tests.waiting import wait_until
 from wire.errors import CATALOGUE, Code
 
 NOVEMBER, DECEMBER = "2026-11", "2026-12"
@@ -42,15 +41,11 @@ def started(root, bits: int) -> ProcessFederation:
     federation = ProcessFederation(
         root, parties=parties, schema=SCHEMA, policy=ALLOWING, rows_at_least=dict.fromkeys(ROWS, 100)
     )
-    (root / "schema.toml").write_text(SCHEMA)
     for name in ROWS:
         config = federation.member(name).config
         columns = '\nid_column = "visit"\nepoch_column = "month"\n[tls]'
         config.write_text(config.read_text().replace("\n[tls]", columns))
-    federation.start_all()
-    wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")
-    wait_until(lambda: all("started" in federation.log(name) for name in ROWS), what="the parties")
-    rado("learner", "keygen", "--config", str(federation.learner.config), "--bits", str(bits))
+    federation.serve("--bits", str(bits))
     return federation
 
 

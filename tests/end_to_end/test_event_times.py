@@ -70,25 +70,9 @@ def federation(tmp_path_factory):
     root = tmp_path_factory.mktemp("times")
     parties = {name: table(rows, seed, SMOKERS[name]) for seed, (name, rows) in enumerate(ROWS.items())}
     with ProcessFederation(root, parties=parties, schema=SCHEMA, policy=ALLOWING, rows_at_least=ROWS) as federation:
-        (root / "schema.toml").write_text(SCHEMA)
         (root / "new.csv").write_text(table(600, 99))
-        federation.start_all()
-        wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")
-        wait_until(lambda: all("started" in federation.log(name) for name in ROWS), what="the parties")
-        rado("learner", "keygen", "--config", str(federation.learner.config))
+        federation.serve()
         yield federation
-
-
-def config(federation) -> tuple[str, ...]:
-    return "--config", str(federation.learner.config)
-
-
-def asking(federation) -> tuple[str, ...]:
-    return *config(federation), "--schema", str(federation.root / "schema.toml")
-
-
-def queries(federation) -> int:
-    return len(rado("learner", "list", *config(federation))["data"]["queries"])
 
 
 def people(federation) -> tuple[np.ndarray, np.ndarray]:
@@ -98,7 +82,7 @@ def people(federation) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_survival_by_group_is_that_of_all_parties_rows(federation):
-    asked = ("survival", "--by", "smoker", *asking(federation), "--epsilon", "20", "--confidence", "0.999")
+    asked = ("survival", "--by", "smoker", *federation.asking, "--epsilon", "20", "--confidence", "0.999")
     found = rado("learner", *asked)["data"]
     codes, smoker = people(federation)
     figures = {(each["quantity"], each["group"], each["level"]): each for each in found["figures"]}
@@ -116,7 +100,7 @@ def test_survival_by_group_is_that_of_all_parties_rows(federation):
 
 
 def test_a_group_without_rows_is_not_measured(federation):
-    asked = ("survival", "--by", "city", *asking(federation), "--epsilon", "20")
+    asked = ("survival", "--by", "city", *federation.asking, "--epsilon", "20")
     found = rado("learner", *asked)["data"]
     figures = {(each["quantity"], each["group"], each["level"]): each for each in found["figures"]}
     assert figures["survival", "north", "4"]["estimate"] is not None
@@ -129,7 +113,7 @@ def test_a_group_without_rows_is_not_measured(federation):
 def trained(federation):
     """A model of hazards, and what the training printed."""
     model = federation.root / "hazards.json"
-    options = ("--estimator", "hazards", *asking(federation), "--epsilon", "30", "--rounds", "3", "--option", "clip=2")
+    options = ("--estimator", "hazards", *federation.asking, "--epsilon", "30", "--rounds", "3", "--option", "clip=2")
     return model, options, rado("learner", "train", *options, "-o", str(model))["data"]
 
 
@@ -137,7 +121,7 @@ def test_hazards_are_learned_in_rounds_and_predict_survival(federation, trained)
     model, options, made = trained
     assert made["answers"] == 5
     assert made["privacy"]["epsilon_if_others_collude"] <= 30
-    before, scores = queries(federation), federation.root / "scores.csv"
+    before, scores = federation.queries(), federation.root / "scores.csv"
     found = rado("learner", "predict", str(model), str(federation.root / "new.csv"), "-o", str(scores))["data"]
     assert found["labelled"] == found["rows"] == 600
     assert found["concordance"] > 0.6
@@ -160,16 +144,16 @@ def test_hazards_are_learned_in_rounds_and_predict_survival(federation, trained)
     again = json.loads(model.read_text())
     assert (again["theta"], again["log_hazards"]) == (first["theta"], first["log_hazards"])
     assert Model.load(model).log_hazards.shape == (4,)
-    assert queries(federation) == before
+    assert federation.queries() == before
 
 
 @pytest.mark.more
 def test_an_additive_model_asks_over_a_feature_map_and_reads_its_answers_again(federation, capsys):
     model = federation.root / "additive.json"
-    options = ("--estimator", "additive", *asking(federation), "--epsilon", "40", "--rounds", "5")
+    options = ("--estimator", "additive", *federation.asking, "--epsilon", "40", "--rounds", "5")
     made = rado("learner", "train", *options, "--option", "information=1", "-o", str(model))["data"]
     assert made["answers"] == 5
-    first, before = Model.load(model), queries(federation)
+    first, before = Model.load(model), federation.queries()
     assert first.feature_map is not None
     found = rado("learner", "predict", str(model), str(federation.root / "new.csv"))["data"]
     assert found["concordance"] > 0.6
@@ -183,12 +167,12 @@ def test_an_additive_model_asks_over_a_feature_map_and_reads_its_answers_again(f
     again = Model.load(model)
     assert (again.theta == first.theta).all()
     assert (again.log_hazards == first.log_hazards).all()
-    assert queries(federation) == before
+    assert federation.queries() == before
 
 
 def test_a_model_is_measured_on_the_parties_rows_and_reported(federation, trained, tmp_path):
     model, page = trained[0], tmp_path / "report.html"
-    printed = rado("learner", "evaluate", str(model), *config(federation), "--epsilon", "40")
+    printed = rado("learner", "evaluate", str(model), *federation.config, "--epsilon", "40")
     found, (codes, _), loaded = printed["data"], people(federation), Model.load(model)
     held = [load(federation.directory(name) / "data.csv", Schema.from_toml(SCHEMA)).records for name in ROWS]
     scores = np.concatenate([loaded.scores(np.ldexp(each.features.astype(float), -30)) for each in held])
@@ -206,7 +190,7 @@ def test_a_model_is_measured_on_the_parties_rows_and_reported(federation, traine
     assert found["privacy"]["epsilon_if_others_collude"] <= 40
     (tmp_path / "evaluation.json").write_text(json.dumps(printed))
     given = ("--evaluation", str(tmp_path / "evaluation.json"), "--test", str(federation.root / "new.csv"))
-    rado("learner", "report", str(model), *given, *config(federation), "--output", str(page))
+    rado("learner", "report", str(model), *given, *federation.config, "--output", str(page))
     assert "Survival by predicted risk" in page.read_text()
 
 
@@ -220,14 +204,14 @@ REFUSED = [
 
 @pytest.mark.more
 def test_what_is_not_about_times_is_refused_before_anything_is_sent(federation, trained, tmp_path, capsys):
-    before, model = queries(federation), str(trained[0])
-    evaluating = ("evaluate", model, *config(federation), "--epsilon", "1", "--scale", "2")
-    cases = [((*arguments, *asking(federation)), said) for arguments, said in REFUSED]
+    before, model = federation.queries(), str(trained[0])
+    evaluating = ("evaluate", model, *federation.config, "--epsilon", "1", "--scale", "2")
+    cases = [((*arguments, *federation.asking), said) for arguments, said in REFUSED]
     for arguments, says in [*cases, (evaluating, "--scale is about scores of classes")]:
         given = [str(tmp_path / "x.json") if text == "x.json" else text for text in arguments]
         assert run(["learner", *given, "--format", "json"]) in (4, 6)
         assert says in json.loads(capsys.readouterr().out)["error"]["message"]
-    assert queries(federation) == before
+    assert federation.queries() == before
 
 
 @pytest.mark.more
@@ -239,7 +223,7 @@ def test_the_console_shows_the_ratios_of_a_model_and_the_curves_of_a_release(fed
     models = federation.learner.directory / "models"
     models.mkdir(exist_ok=True)
     (models / "hazards-1.json").write_bytes(trained[0].read_bytes())
-    asked = ("survival", "--by", "smoker", *asking(federation), "--epsilon", "20", "--ask-again")
+    asked = ("survival", "--by", "smoker", *federation.asking, "--epsilon", "20", "--ask-again")
     name = Path(rado("learner", *asked)["data"]["release"]).name
     with console(federation.learner.config, tmp_path / "log") as opening:
         caller = Caller(opening.link)

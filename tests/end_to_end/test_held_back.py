@@ -46,15 +46,11 @@ def federation(tmp_path_factory):
     root = tmp_path_factory.mktemp("held-back")
     parties = {name: "\n".join(with_ids(table(rows, seed), name)) for seed, (name, rows) in enumerate(ROWS.items())}
     with ProcessFederation(root, parties=parties, schema=SCHEMA, policy=ALLOWING, rows_at_least=ROWS) as federation:
-        (root / "schema.toml").write_text(SCHEMA)
         # Party b goes by the places of its rows, the others by their ids.
         for name in "ac":
             config = federation.member(name).config
             config.write_text(config.read_text().replace("\n[tls]", '\nid_column = "patient"\n[tls]'))
-        federation.start_all()
-        wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")
-        wait_until(lambda: all("started" in federation.log(name) for name in ROWS), what="the parties")
-        rado("learner", "keygen", "--config", str(federation.learner.config), "--bits", "2048")
+        federation.serve("--bits", "2048")
         yield federation
 
 
@@ -77,10 +73,6 @@ def true_counts(federation, *, held_back: bool) -> np.ndarray:
         side = held if held_back else ~held
         found += [np.sum(side & fits) for fits in (labels > 0, smoker, old & (labels > 0))]
     return found
-
-
-def asking(federation) -> tuple[str, ...]:
-    return "--config", str(federation.learner.config), "--schema", str(federation.root / "schema.toml")
 
 
 def spent(federation, name: str) -> float:
@@ -155,7 +147,7 @@ def test_rows_with_ids_keep_their_side_when_the_table_is_sorted(federation):
 def test_a_model_is_evaluated_on_the_rows_that_it_was_not_trained_on(federation, capsys):
     model = federation.root / "newton.json"
     made = rado(
-        "learner", "train", "--estimator", "newton", *asking(federation), "--epsilon", "20", "--rounds", "3",
+        "learner", "train", "--estimator", "newton", *federation.asking, "--epsilon", "20", "--rounds", "3",
         "--hold-back", "0.2", "-o", str(model), "--cohort-min", "3", "--class-weight", "positive=2",
     )["data"]  # fmt: skip
     assert made["class_weights"] == [1, 2]
@@ -199,7 +191,7 @@ def test_a_model_is_evaluated_on_the_rows_that_it_was_not_trained_on(federation,
 def test_a_model_of_curves_is_evaluated_on_the_rows_that_it_was_not_trained_on(federation, tmp_path):
     path, units = tmp_path / "additive.json", tmp_path / "units.json"
     rado(
-        "learner", "train", "--estimator", "additive", *asking(federation), "--epsilon", "20", "--rounds", "3",
+        "learner", "train", "--estimator", "additive", *federation.asking, "--epsilon", "20", "--rounds", "3",
         "--hold-back", "0.2", "-o", str(path), "--cohort-min", "3",
     )  # fmt: skip
     options = ("--config", str(federation.learner.config), "--epsilon", "8", "--confidence", "0.9999")
@@ -238,7 +230,7 @@ def test_a_release_about_the_training_part_makes_such_a_model(federation):
         ("gaussian", "mean-variance", ("--rados", "200")),
     ):
         fetched = rado(
-            "learner", "query", *asking(federation), "--design", design, "--epsilon", "20", "--hold-back", "0.2", *more,
+            "learner", "query", *federation.asking, "--design", design, "--epsilon", "20", "--hold-back", "0.2", *more,
             "--ask-again",
             "--cohort-min", "3",
         )["data"]  # fmt: skip
@@ -257,7 +249,7 @@ def test_a_release_about_the_training_part_makes_such_a_model(federation):
 def test_a_report_finds_the_model_s_release_verifies_it_and_shows_its_evaluation(federation, tmp_path):
     config = ("--config", str(federation.learner.config))
     fetched = rado(
-        "learner", "query", *asking(federation), "--design", "moments", "--epsilon", "20", "--hold-back", "0.2",
+        "learner", "query", *federation.asking, "--design", "moments", "--epsilon", "20", "--hold-back", "0.2",
         "--ask-again",
         "--cohort-min", "3",
     )["data"]  # fmt: skip
@@ -288,7 +280,7 @@ def test_a_report_finds_the_model_s_release_verifies_it_and_shows_its_evaluation
 @pytest.mark.more
 def test_a_model_without_held_back_rows_claims_nothing_about_new_rows(federation, capsys):
     model = federation.root / "bayes.json"
-    rado("learner", "train", "--estimator", "naive-bayes", *asking(federation), "--epsilon", "6", "-o", str(model))
+    rado("learner", "train", "--estimator", "naive-bayes", *federation.asking, "--epsilon", "6", "-o", str(model))
     options = ("--config", str(federation.learner.config), "--epsilon", "4")
     found = rado("learner", "evaluate", str(model), *options)["data"]
     assert found["unseen"] is False
@@ -313,13 +305,10 @@ REFUSED = [
 
 @pytest.mark.more
 def test_what_cannot_be_asked_about_a_part_is_refused_before_anything_is_sent(federation, tmp_path, capsys):
-    def queries() -> int:
-        return len(rado("learner", "list", "--config", str(federation.learner.config))["data"]["queries"])
-
-    before = queries()
+    before = federation.queries()
     for arguments, says in REFUSED:
         given = [str(tmp_path / "x.json") if text == "x.json" else text for text in arguments]
-        more = () if "r" in arguments else asking(federation)
+        more = () if "r" in arguments else federation.asking
         assert run(["learner", *given, *more, "--format", "json"]) in (4, 6), arguments
         assert says in json.loads(capsys.readouterr().out)["error"]["message"]
-    assert queries() == before
+    assert federation.queries() == before

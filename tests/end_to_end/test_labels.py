@@ -50,39 +50,27 @@ def federation(tmp_path_factory):
     root = tmp_path_factory.mktemp("labels")
     parties = {name: table(rows, seed) for seed, (name, rows) in enumerate(ROWS.items())}
     with ProcessFederation(root, parties=parties, schema=BOTH, policy=ALLOWING, rows_at_least=ROWS) as federation:
-        (root / "schema.toml").write_text(BOTH)
         # One party has no days, another writes its labels in another order.
         (federation.directory("c") / "schema.toml").write_text(ONLY_DEATH)
         (federation.directory("d") / "schema.toml").write_text(START + DAYS + DEATH + FEATURES)
-        federation.start_all()
-        wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")
-        wait_until(lambda: all("started" in federation.log(name) for name in ROWS), what="the parties")
-        rado("learner", "keygen", "--config", str(federation.learner.config))
+        federation.serve()
         yield federation
-
-
-def asking(federation) -> tuple[str, ...]:
-    return "--config", str(federation.learner.config), "--schema", str(federation.root / "schema.toml")
-
-
-def queries(federation) -> int:
-    return len(rado("learner", "list", "--config", str(federation.learner.config))["data"]["queries"])
 
 
 def test_a_query_that_names_no_label_is_refused_before_anything_is_sent(federation):
     for command in (("statistic", "y == 1"), ("describe",), ("histogram", "age")):
-        asked = rado("learner", *command, *asking(federation), "--epsilon", "5", code=4)
+        asked = rado("learner", *command, *federation.asking, "--epsilon", "5", code=4)
         assert "has 2 labels, 'death', 'days': name one" in asked["error"]["message"]
-    assert queries(federation) == 0
+    assert federation.queries() == 0
 
 
 def test_each_label_is_counted_over_the_rows_that_have_it(federation):
-    asked = rado("learner", "statistic", "y == 1", "true", *asking(federation), "--label", "death", "--epsilon", "20")[
+    asked = rado("learner", "statistic", "y == 1", "true", *federation.asking, "--label", "death", "--epsilon", "20")[
         "data"
     ]
     assert asked["rows"] == sum(ROWS.values())
     assert asked["estimates"][1]["estimate"] == pytest.approx(0.8, abs=0.02)
-    found = rado("learner", "statistic", "true", *asking(federation), "--label", "days", "--epsilon", "20")["data"]
+    found = rado("learner", "statistic", "true", *federation.asking, "--label", "days", "--epsilon", "20")["data"]
     assert found["estimates"][0]["estimate"] == pytest.approx(0.75, abs=0.02)
     # The party that has no days refused, and the others made a cohort.
     assert found["rows"] == sum(ROWS.values()) - ROWS["c"]
@@ -92,7 +80,7 @@ def test_models_carry_the_label_that_they_are_about(federation):
     shared, made = SharedSchema.from_toml(BOTH), {}
     for name in shared.labels:
         to = federation.root / f"{name}.json"
-        rado("learner", "train", "--estimator", "newton", *asking(federation), "--label", name,
+        rado("learner", "train", "--estimator", "newton", *federation.asking, "--label", name,
              "--epsilon", "40", "--rounds", "3", "-o", str(to))  # fmt: skip
         made[name] = Model.load(to)
         assert made[name].schema == shared.about(name)
@@ -131,12 +119,12 @@ def warnings(federation) -> tuple[str, ...]:
 
 def test_a_label_that_too_few_parties_have_is_refused_before_anything_is_sent_until_they_have_it(federation):
     """The party stated which schemas it answers about, by digests, and states it again after a reload."""
-    before = queries(federation)
-    asked = ("learner", "statistic", "true", *asking(federation), "--label", "days", "--epsilon", "20")
+    before = federation.queries()
+    asked = ("learner", "statistic", "true", *federation.asking, "--label", "days", "--epsilon", "20")
     refused = rado(*asked, "--cohort-min", "4", code=6)["error"]
     assert refused["code"] == "SCHEMA_MISMATCH"
     assert "A cohort needs 4 parties, and c has no such label of column 'days'. Nothing was sent." in refused["message"]
-    assert queries(federation) == before
+    assert federation.queries() == before
     assert "c has no such label of column 'days' and will refuse" in " ".join(warnings(federation))
     (federation.directory("c") / "schema.toml").write_text(BOTH)
     rado("party", "reload", "--config", str(federation.member("c").config))

@@ -10,7 +10,6 @@ from dpcore.records.schema import Schema
 from learner.model import Model
 from radofed.node_config import PolicyChoices
 from tests.federation.processes import ProcessFederation, rado
-from tests.waiting import wait_until
 
 pytestmark = pytest.mark.more
 
@@ -58,17 +57,12 @@ def federation(tmp_path_factory):
     root = tmp_path_factory.mktemp("levels")
     parties = {name: write_table(rows, seed) for seed, (name, rows) in enumerate(ROWS.items())}
     with ProcessFederation(root, parties=parties, schema=SCHEMA, policy=ALLOWING, rows_at_least=ROWS) as federation:
-        (root / "schema.toml").write_text(SCHEMA)
-        federation.start_all()
-        wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")
-        wait_until(lambda: all("started" in federation.log(name) for name in ROWS), what="the parties")
-        rado("learner", "keygen", "--config", str(federation.learner.config))
+        federation.serve()
         yield federation
 
 
 def asking(federation) -> tuple[str, ...]:
-    schema = federation.root / "schema.toml"
-    return "--config", str(federation.learner.config), "--schema", str(schema), "--label", "diagnosis"
+    return *federation.asking, "--label", "diagnosis"
 
 
 def test_a_plan_says_from_how_many_rows_on_a_level_is_found_and_asks_nothing(federation):

@@ -8,7 +8,6 @@ import pytest
 
 from radofed.node_config import PolicyChoices
 from tests.federation.processes import ProcessFederation, rado
-from tests.waiting import wait_until
 
 pytestmark = pytest.mark.more
 
@@ -81,21 +80,13 @@ def counting(tmp_path_factory):
 def started(root, schema: str, made):
     parties = {name: made(rows, seed) for seed, (name, rows) in enumerate(ROWS.items())}
     with ProcessFederation(root, parties=parties, schema=schema, policy=ALLOWING, rows_at_least=ROWS) as federation:
-        (root / "schema.toml").write_text(schema)
-        federation.start_all()
-        wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")
-        wait_until(lambda: all("started" in federation.log(name) for name in ROWS), what="the parties")
-        rado("learner", "keygen", "--config", str(federation.learner.config), "--bits", "2048")
+        federation.serve("--bits", "2048")
         yield federation
-
-
-def asking(federation) -> tuple[str, ...]:
-    return "--config", str(federation.learner.config)
 
 
 def test_a_release_of_moments_trains_linear(federation, tmp_path):
     schema = str(federation.root / "schema.toml")
-    asked = rado("learner", "query", "--epsilon", "8", "--schema", schema, *asking(federation))["data"]
+    asked = rado("learner", "query", "--epsilon", "8", "--schema", schema, *federation.config)["data"]
     model = tmp_path / "linear.json"
     rado("learner", "train", "--estimator", "linear", str(asked["release"]), "--output", str(model))
     new = tmp_path / "new.csv"
@@ -113,10 +104,10 @@ def test_newton_asks_and_is_evaluated_on_rows_that_are_held_back(federation, tmp
     schema, model = str(federation.root / "schema.toml"), tmp_path / "newton.json"
     rado(
         "learner", "train", "--estimator", "newton", "--epsilon", "20", "--schema", schema, "--hold-back", "1/4",
-        "--output", str(model), *asking(federation),
+        "--output", str(model), *federation.config,
     )  # fmt: skip
     assert json.loads(model.read_text())["learner"] == "newton"
-    options = ("--epsilon", "40", *asking(federation))
+    options = ("--epsilon", "40", *federation.config)
     found = rado("learner", "evaluate", str(model), *options)["data"]
     assert found["r2"]["estimate"] == pytest.approx(0.8, abs=0.2)
     assert found["r2"]["lower"] < found["r2"]["estimate"] < found["r2"]["upper"]
@@ -126,10 +117,10 @@ def test_additive_asks_over_a_feature_map_and_is_evaluated_over_it(federation, t
     schema, model = str(federation.root / "schema.toml"), tmp_path / "additive.json"
     rado(
         "learner", "train", "--estimator", "additive", "--epsilon", "60", "--rounds", "5", "--schema", schema,
-        "--hold-back", "1/4", "--output", str(model), *asking(federation),
+        "--hold-back", "1/4", "--output", str(model), *federation.config,
     )  # fmt: skip
     assert "feature_map" in json.loads(model.read_text())
-    options = ("--epsilon", "40", *asking(federation))
+    options = ("--epsilon", "40", *federation.config)
     found = rado("learner", "evaluate", str(model), *options)["data"]
     assert found["r2"]["estimate"] == pytest.approx(0.8, abs=0.2)
     drawn = rado("learner", "picture", str(model))["data"]
@@ -140,8 +131,8 @@ def test_additive_asks_over_a_feature_map_and_is_evaluated_over_it(federation, t
 def test_a_rate_is_learned_measured_and_reported(counting, tmp_path):
     schema, model, page = str(counting.root / "schema.toml"), tmp_path / "rates.json", tmp_path / "report.html"
     options = ("--estimator", "newton", "--epsilon", "20", "--schema", schema, "--output", str(model))
-    rado("learner", "train", *options, *asking(counting))
-    printed = rado("learner", "evaluate", str(model), "--epsilon", "40", *asking(counting))
+    rado("learner", "train", *options, *counting.config)
+    printed = rado("learner", "evaluate", str(model), "--epsilon", "40", *counting.config)
     found, every = printed["data"], tmp_path / "every.csv"
     lines = [line for name in ROWS for line in (counting.directory(name) / "data.csv").read_text().split()[1:]]
     every.write_text("\n".join(["age,trained,years,visits", *lines]) + "\n")
@@ -153,13 +144,13 @@ def test_a_rate_is_learned_measured_and_reported(counting, tmp_path):
     assert found["rate"]["lower"] <= cells[:, 1].sum() / cells[:, 0].sum() <= found["rate"]["upper"]
     (tmp_path / "evaluation.json").write_text(json.dumps(printed))
     given = ("--evaluation", str(tmp_path / "evaluation.json"), "--test", str(every))
-    rado("learner", "report", str(model), *given, *asking(counting), "--output", str(page))
+    rado("learner", "report", str(model), *given, *counting.config, "--output", str(page))
     assert "Observed beside predicted rates" in page.read_text()
 
 
 def test_statistics_are_in_the_label_s_units(federation):
     schema = str(federation.root / "schema.toml")
-    options = ("--schema", schema, "--epsilon", "20", *asking(federation))
+    options = ("--schema", schema, "--epsilon", "20", *federation.config)
     found = rado("learner", "statistic", "y >= 20", "y", *options)["data"]
     lines = [line for name in ROWS for line in (federation.directory(name) / "data.csv").read_text().split()[1:]]
     wages = np.array([float(line.split(",")[2]) for line in lines])

@@ -16,7 +16,6 @@ from radofed.cli.entry_point import run
 from radofed.node_config import PolicyChoices
 from tests.end_to_end.test_main_job import SCHEMA, table
 from tests.federation.processes import ProcessFederation, rado
-from tests.waiting import wait_until
 
 ROWS = {"a": 900, "b": 1300, "c": 700}
 PERSONS = {"a": 300, "b": 434, "c": 234}
@@ -35,14 +34,10 @@ def federation(tmp_path_factory):
     root = tmp_path_factory.mktemp("persons")
     parties = {name: "\n".join(with_ids(table(rows, seed))) for seed, (name, rows) in enumerate(ROWS.items())}
     with ProcessFederation(root, parties=parties, schema=SCHEMA, policy=ALLOWING, rows_at_least=ROWS) as federation:
-        (root / "schema.toml").write_text(SCHEMA)
         for name in ROWS:
             config = federation.member(name).config
             config.write_text(config.read_text().replace("\n[tls]", '\nid_column = "patient"\n[tls]'))
-        federation.start_all()
-        wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")
-        wait_until(lambda: all("started" in federation.log(name) for name in ROWS), what="the parties")
-        rado("learner", "keygen", "--config", str(federation.learner.config), "--bits", "3072")
+        federation.serve("--bits", "3072")
         yield federation
 
 

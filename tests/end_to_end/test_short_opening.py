@@ -35,10 +35,7 @@ def federation(tmp_path_factory):
     tables = {name: "x0,s,y\n" + "0.25,1,1\n0.75,0,0\n" * (rows // 2) for name, rows in ROWS.items()}
     root = tmp_path_factory.mktemp("short")
     with ProcessFederation(root, parties=tables, schema=SMALL.to_toml(), policy=ALLOWING) as federation:
-        federation.start_all()
-        wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")
-        wait_until(lambda: all("started" in federation.log(name) for name in ROWS), what="the parties")
-        rado("learner", "keygen", "--short-opening", "--bits", "2048", "--config", str(federation.learner.config))
+        federation.serve("--short-opening", "--bits", "2048")
         yield federation
 
 

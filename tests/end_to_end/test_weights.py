@@ -7,7 +7,6 @@ from learner.model import Model
 from radofed.node_config import PolicyChoices
 from tests.federation.processes import ProcessFederation, rado
 from tests.radofed.test_weights import ALIKE, SCHEMA, TOML
-from tests.waiting import wait_until
 
 pytestmark = pytest.mark.more
 
@@ -32,10 +31,7 @@ def federation(tmp_path_factory):
     with ProcessFederation(root, parties=parties, schema=TOML, policy=ALLOWING, rows_at_least=ROWS) as federation:
         (root / "weighed.toml").write_text(TOML)
         (root / "alike.toml").write_text(SCHEMA.unweighted.to_toml())
-        federation.start_all()
-        wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")
-        wait_until(lambda: all("started" in federation.log(name) for name in ROWS), what="the parties")
-        rado("learner", "keygen", "--config", str(federation.learner.config))
+        federation.serve()
         yield federation
 
 

@@ -10,7 +10,6 @@ from radofed.cli.entry_point import run
 from radofed.node_config import PolicyChoices
 from tests.end_to_end.test_asking import SCHEMA, table
 from tests.federation.processes import ProcessFederation, rado
-from tests.waiting import wait_until
 from wire.errors import CATALOGUE, Code
 
 pytestmark = pytest.mark.more
@@ -25,16 +24,8 @@ def federation(tmp_path_factory):
     root = tmp_path_factory.mktemp("would-accept")
     parties = {name: table(rows, seed) for seed, (name, rows) in enumerate(ROWS.items())}
     with ProcessFederation(root, parties=parties, schema=SCHEMA, policy=ALLOWING, rows_at_least=STALE) as federation:
-        (root / "schema.toml").write_text(SCHEMA)
-        federation.start_all()
-        wait_until(lambda: "listening" in federation.log("coordinator"), what="the coordinator")
-        wait_until(lambda: all("started" in federation.log(name) for name in ROWS), what="the parties")
-        rado("learner", "keygen", "--config", str(federation.learner.config), "--bits", "2048")
+        federation.serve("--bits", "2048")
         yield federation
-
-
-def asking(federation) -> tuple[str, ...]:
-    return "--config", str(federation.learner.config), "--schema", str(federation.root / "schema.toml")
 
 
 def spent(federation) -> list[float]:
@@ -45,7 +36,7 @@ def spent(federation) -> list[float]:
 def test_a_training_is_asked_about_as_a_whole_and_then_has_the_present_rows(federation):
     """The roster's numbers are too small for curves; the parties' are not."""
     model = federation.root / "additive.json"
-    train = ("learner", "train", "--estimator", "additive", *asking(federation), "--epsilon", "1", "--rounds", "3")
+    train = ("learner", "train", "--estimator", "additive", *federation.asking, "--epsilon", "1", "--rounds", "3")
     stops = (*train, "--option", "stop_if_straight=true", "-o", str(model))
     assert run([*stops]) != 0, "straight by the roster's numbers"
     found = rado(*train, "-o", str(model), "--would-accept")["data"]
@@ -63,7 +54,7 @@ def test_a_training_is_asked_about_as_a_whole_and_then_has_the_present_rows(fede
 
 def test_what_does_not_fit_is_refused_without_a_charge(federation):
     before = spent(federation)
-    words = ("learner", "statistic", "y == 1", *asking(federation), "--would-accept")
+    words = ("learner", "statistic", "y == 1", *federation.asking, "--would-accept")
     found = rado(*words, "--epsilon", "9", code=1)["data"]
     assert not found["enough"]
     assert found["questions"][0]["would_refuse"] == dict.fromkeys(ROWS, "BUDGET_EXCEEDED")
@@ -73,7 +64,7 @@ def test_what_does_not_fit_is_refused_without_a_charge(federation):
 
 @pytest.mark.more
 def test_a_question_is_no_answer_that_could_be_reused(federation):
-    words = ("learner", "statistic", "y == -1", *asking(federation), "--epsilon", "1/10")
+    words = ("learner", "statistic", "y == -1", *federation.asking, "--epsilon", "1/10")
     rado(*words, "--would-accept")
     (shown,) = rado("ledger", "history", "--config", str(federation.member("a").config), "--limit", "1")["data"][
         "queries"
@@ -90,10 +81,10 @@ def test_every_command_that_asks_gives_people_time(federation):
     """People who decide need longer than ten minutes."""
     times = ("--answer-within-s", "7200", "--expires-after-s", "90000", "--epsilon", "1/100")
     model = federation.root / "timed.json"
-    rado("learner", "statistic", "y == 1", *asking(federation), *times)
-    rado("learner", "histogram", "age", *asking(federation), *times)
-    rado("learner", "train", "--estimator", "naive-bayes", *asking(federation), *times, "-o", str(model))
-    rado("learner", "evaluate", str(model), *asking(federation)[:2], *times)
+    rado("learner", "statistic", "y == 1", *federation.asking, *times)
+    rado("learner", "histogram", "age", *federation.asking, *times)
+    rado("learner", "train", "--estimator", "naive-bayes", *federation.asking, *times, "-o", str(model))
+    rado("learner", "evaluate", str(model), *federation.asking[:2], *times)
     history = ("ledger", "history", "--config", str(federation.member("a").config))
     shown = rado(*history, "--limit", "6")["data"]["queries"]
     # An evaluation first asks whether all of it would be accepted.
@@ -108,17 +99,17 @@ def test_a_party_without_an_answer_is_named_and_a_policy_is_followed(federation)
     policy = federation.directory("c") / "policy.toml"
     policy.write_text(policy.read_text().replace('"gradient"', '"gaussian"'))
     rado("party", "reload", "--config", str(federation.member("c").config))
-    train = ("learner", "train", "--estimator", "newton", *asking(federation), "--epsilon", "1/2")
+    train = ("learner", "train", "--estimator", "newton", *federation.asking, "--epsilon", "1/2")
     found = rado(*train, "-o", str(federation.root / "n.json"), "--would-accept", code=1)["data"]
     assert [question["would_refuse"] for question in found["questions"]] == [{}, {"c": "POLICY_DESIGN"}]
-    histogram = ("learner", "histogram", "age", *asking(federation), "--epsilon", "1/10", "--would-accept")
+    histogram = ("learner", "histogram", "age", *federation.asking, "--epsilon", "1/10", "--would-accept")
     assert rado(*histogram)["data"]["enough"]
 
 
 @pytest.mark.more
 def test_an_evaluation_is_asked_about_batch_by_batch(federation, capsys):
     model = federation.root / "bias.json"
-    words = ("learner", "train", "--estimator", "naive-bayes", *asking(federation), "--epsilon", "1/10")
+    words = ("learner", "train", "--estimator", "naive-bayes", *federation.asking, "--epsilon", "1/10")
     rado(*words, "--output", str(model))
     before = spent(federation)
     config = ("--config", str(federation.learner.config))
@@ -147,7 +138,7 @@ def test_an_evaluation_is_asked_about_batch_by_batch(federation, capsys):
 def test_an_evaluation_that_does_not_fit_as_a_whole_charges_nothing(federation, capsys):
     """The first batch takes an eighth, which fits; it was charged before the second one was refused."""
     model = federation.root / "bias-too.json"
-    words = ("learner", "train", "--estimator", "naive-bayes", *asking(federation), "--epsilon", "1/20")
+    words = ("learner", "train", "--estimator", "naive-bayes", *federation.asking, "--epsilon", "1/20")
     rado(*words, "--output", str(model))
     before = spent(federation)
     words = ("learner", "evaluate", str(model), "--config", str(federation.learner.config), "--epsilon")
@@ -171,7 +162,7 @@ def test_an_evaluation_that_does_not_fit_as_a_whole_charges_nothing(federation, 
 def test_a_training_that_does_not_fit_as_a_whole_charges_nothing(federation, capsys):
     """Its first round does fit: it was charged before a later one was refused."""
     before, model = spent(federation), federation.root / "too-much.json"
-    words = ("learner", "train", "--estimator", "additive", *asking(federation), "--output", str(model))
+    words = ("learner", "train", "--estimator", "additive", *federation.asking, "--output", str(model))
     assert run([*words, "--epsilon", "6"]) == 6
     said = capsys.readouterr().err
     assert "Asked first about the whole training at epsilon 6, 1 of 3 would refuse, and 3 have to accept" in said
@@ -184,7 +175,7 @@ def test_what_no_party_accepts_is_not_sent_and_counts_nothing(federation, capsys
     """A schema that no party has, after answers to queries with the one that they have."""
     other = federation.root / "other.toml"
     other.write_text(SCHEMA.replace('name = "', 'name = "other-', 1))
-    known = ("learner", "statistic", "~(y == 1)", *asking(federation), "--epsilon", "1/100")
+    known = ("learner", "statistic", "~(y == 1)", *federation.asking, "--epsilon", "1/100")
     rado(*known, "--ask-again")
     listed = ("learner", "list", "--config", str(federation.learner.config))
     before, sent = spent(federation), sorted(query["query_id"] for query in rado(*listed)["data"]["queries"])
@@ -206,7 +197,7 @@ def test_what_no_party_accepts_is_not_sent_and_counts_nothing(federation, capsys
 
 @pytest.mark.more
 def test_too_few_max_rows_are_named_as_the_cause_and_the_advice_works(federation, capsys):
-    words = ("learner", "statistic", 'x["smoker"]', *asking(federation), "--epsilon", "1/10")
+    words = ("learner", "statistic", 'x["smoker"]', *federation.asking, "--epsilon", "1/10")
     before = spent(federation)
     assert run([*words, "--max-rows", "2000"]) == 6
     said = capsys.readouterr().err
@@ -224,7 +215,7 @@ def test_a_party_whose_rows_have_to_be_checked_says_so_at_once_and_the_advice_wo
     head, *rows = whole.splitlines()
     data.write_text("\n".join([head, *rows[: len(rows) // 2], ""]))
     rado("party", "reload", *at, code=1)
-    words = ("learner", "statistic", "y == 1", *asking(federation), "--epsilon", "1/20")
+    words = ("learner", "statistic", "y == 1", *federation.asking, "--epsilon", "1/20")
     before = spent(federation)
     assert rado(*words, "--would-accept", code=1)["data"]["questions"][0]["would_refuse"] == {"b": "ROWS_NOT_ACCEPTED"}
     # The answering time is ten minutes; the query ends with the refusal.
@@ -250,7 +241,7 @@ def test_a_party_with_a_schema_of_another_version_refuses_and_is_named(federatio
     config = str(federation.member("b").config)
     rado("party", "reload", "--config", config)
     before = spent(federation)
-    words = ("learner", "statistic", '~x["smoker"]', *asking(federation), "--epsilon", "1/10")
+    words = ("learner", "statistic", '~x["smoker"]', *federation.asking, "--epsilon", "1/10")
     (question,) = rado(*words, "--would-accept", code=1)["data"]["questions"]
     assert question["would_refuse"] == {"b": "SCHEMA_MISMATCH"}
     assert run([*words]) == 6

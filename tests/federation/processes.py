@@ -21,7 +21,7 @@ from typing import Self
 from radofed.cli.entry_point import made_command, main, run
 from radofed.provision import Provisioned, provision
 from tests.federation.faults import Line
-from tests.waiting import HANG_S
+from tests.waiting import HANG_S, wait_until
 from wire.roster import Role
 
 # The fork server imports this module too, and the parser of all commands takes 20 ms.
@@ -139,6 +139,7 @@ class ProcessFederation:
             parties=list(parties),
             **({"federation": "test"} | provisioning),
         )
+        (root / "schema.toml").write_text(schema)
         self.processes: dict[str, subprocess.Popen[bytes] | Forked] = {}
         self.lines: list[Line] = []
         for name, rows in parties.items():
@@ -155,6 +156,21 @@ class ProcessFederation:
 
     def directory(self, name: str) -> Path:
         return self.member(name).directory
+
+    @property
+    def config(self) -> tuple[str, str]:
+        """The option of a learner's command that names its configuration."""
+        return "--config", str(self.learner.config)
+
+    @property
+    def asking(self) -> tuple[str, ...]:
+        """The options of a learner's command that asks: its configuration, and the schema that all share."""
+        return *self.config, "--schema", str(self.root / "schema.toml")
+
+    def queries(self) -> int:
+        """How many queries the coordinator has, without questions whether parties would accept."""
+        listed = rado("learner", "list", *self.config)["data"]["queries"]
+        return sum(each["code"] != "ONLY_ASKED" for each in listed)
 
     def put_on_a_line(self, name: str) -> Line:
         """Connect a party to the coordinator through a line that can stall. Call it before the party starts."""
@@ -186,6 +202,15 @@ class ProcessFederation:
     def start_all(self, *names: str) -> None:
         for name in names or [m.name for m in self.made.members if m.role is not Role.LEARNER]:
             self.start(name)
+
+    def serve(self, *keygen: str) -> dict:
+        """Start all nodes, wait until they serve, and make the learner's key. keygen: options of its command."""
+        self.start_all()
+        wait_until(lambda: "listening" in self.log("coordinator"), what="the coordinator")
+        # A party makes its ledger before it says so.
+        parties = [member.name for member in self.made.of(Role.PARTY)]
+        wait_until(lambda: all('"started"' in self.log(name) for name in parties), what="the parties")
+        return rado("learner", "keygen", *self.config, *keygen)["data"]
 
     def stop(self, name: str, number: int = signal.SIGTERM, timeout_s: float = HANG_S) -> int:
         """Signal a process and return its exit code."""
