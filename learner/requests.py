@@ -54,10 +54,9 @@ from learner.number_of_rados import (
 )
 from radobase.options import training_part
 from radobase.schema_files import load_feature_map
+from wire.design_options import AUTO, DESIGNS, check_options
 from wire.request_fields import (
-    AUTO,
     COUNT_FRACTION_BITS,
-    DESIGNS,
     EDGE_FRACTION_BITS,
     GRADIENT_FRACTION_BITS,
     HAZARD_FRACTION_BITS,
@@ -68,7 +67,6 @@ from wire.request_fields import (
     QueryOptions,
     QueryTerms,
     ReleaseFields,
-    check_options,
     given_options,
 )
 from wire.training import Training

@@ -21,7 +21,8 @@ from learner.vanishing import Vanishing
 from radobase.presentation.words import counted, effort_words
 from radofed.planning.plan_options import DesignFields
 from radofed.planning.signal import Noise, Signal
-from wire.request_fields import AUTO, check_options, given_options
+from wire.design_options import AUTO, check_options
+from wire.request_fields import given_options
 
 # The checked input of a plan.
 

@@ -41,9 +41,10 @@ from radofed.planning.design_cost import MOST_LOOKED_FOR, MOST_PLANNED_ROWS, Cos
 from radofed.planning.made_up import SENSITIVE_COLUMN, SENSITIVE_FEATURE, MadeUpFederation, cohort_terms, short_schema
 from radofed.planning.remedies import fewer_coordinates, first_that_helps, larger_epsilon, more_rows, what_works
 from radofed.planning.signal import Signal, gaussian_of, noise_of, signal_of
+from wire.design_options import AUTO
 from wire.errors import WireError
 from wire.query import setting_of
-from wire.request_fields import AUTO, USUAL_RADOS
+from wire.request_fields import USUAL_RADOS
 
 DIVIDED = (
     "One draw over the pool is divided by the coordinator, which knows every party's part. It does so honestly and "

@@ -16,7 +16,8 @@ from radobase.schema_files import load_feature_map, load_schema
 from radofed.planning.design_cost import Cost, PlanRequest, split_equally
 from radofed.planning.designs import bare_cost, plan_cost
 from radofed.planning.plan_options import DesignFields, PlanOptions
-from wire.request_fields import AUTO, ReleaseFields, UnitFields, taken_options
+from wire.design_options import AUTO, taken_options
+from wire.request_fields import ReleaseFields, UnitFields
 
 if TYPE_CHECKING:
     from radofed.planning.asked_cost import AskedCost

@@ -25,17 +25,16 @@ from dpcore.records.records import BLOCK_ROWS, Records, sensitive_positive
 from dpcore.records.schema import Schema
 from learner.number_of_rados import rados_within
 from learner.requests import Request, release_request
+from wire.design_options import AUTO, check_options
 from wire.query import Query, setting_of
 from wire.query_kinds import AnyKind
 from wire.request_fields import (
-    AUTO,
     DELTA,
     SPLIT,
     USUAL_DELTA,
     USUAL_RADOS,
     ReleaseFields,
     Split,
-    check_options,
     given_options,
 )
 

@@ -9,7 +9,8 @@ from learner.requests import MomentsRequest, RadosRequest, release_request
 from radofed.planning.design_cost import PlanRequest
 from radofed.simulation.designs import DesignOptions
 from tests.federation.learner import SCHEMA
-from wire.request_fields import ReleaseFields, check_options, given_options
+from wire.design_options import check_options
+from wire.request_fields import ReleaseFields, given_options
 
 # One value for each option that all three have, and what each design needs.
 VALUES = {

@@ -30,11 +30,11 @@ from radofed.simulation.designs import DesignOptions
 from radofed.simulation.run import SimulationOptions
 from radofed.simulation.simulate_options import SimulateOptions, SimulationFields
 from tests.federation.learner import SCHEMA
+from wire.design_options import USUAL_DESIGN
 from wire.request_fields import (
     KEY_BITS,
     LEAST_KEY_BITS,
     MOST_KEY_BITS,
-    USUAL_DESIGN,
     QueryOptions,
     QueryTerms,
     ReleaseFields,

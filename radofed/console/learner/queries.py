@@ -28,7 +28,8 @@ from radofed.inquiry_options import (
     SurvivalOptions,
 )
 from radofed.planning.plan_options import PlanOptions
-from wire.request_fields import DESIGNS, OPTIONS, USUAL_DESIGN, AskOptions, QueryOptions, TrainOptions, taken_options
+from wire.design_options import DESIGNS, OPTIONS, USUAL_DESIGN, taken_options
+from wire.request_fields import AskOptions, QueryOptions, TrainOptions
 from wire.roster import Roster
 from wire.status import Phase, QueryStatus
 

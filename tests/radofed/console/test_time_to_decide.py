@@ -2,7 +2,7 @@
 
 from radofed.console.learner.evaluations import EVALUATE
 from radofed.console.learner.queries import INQUIRIES, STATISTIC, TRAIN, fields_of
-from wire.request_fields import DESIGNS
+from wire.design_options import DESIGNS
 
 
 def test_each_form_that_asks_gives_people_days():
