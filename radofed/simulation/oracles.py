@@ -241,8 +241,10 @@ def simulated_federation(
     """Return a federation whose parties, in this process, hold the rows of a table.
 
     data: a CSV (also gzipped) or Parquet file, an Arrow table or a data frame. schema: one, or its file; otherwise one
-    is inferred from the whole table, which is not private. target: "classes" for a label of several. exposure: of
-    the target "count", the column of what it is counted over. event: of the target "event", the column of the event.
+    is inferred from the whole table, which is not private. target: "classes" for a label of several.
+
+    exposure: of the target "count", the column of what it is counted over. event: of the target "event", the column of
+    the event.
 
     id_column: of persons, for `unit="person"`. Other options: as of `rado simulate`; terms: as of
     `learner.federation.Federation`.
