@@ -1,6 +1,7 @@
 """A federation of organisations, from a learner's configuration file."""
 
 import warnings
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,8 @@ def connect(
     check_timeout(timeout_s)
     if ask_again and reuse:
         raise ConfigurationError("ask_again and reuse exclude one another: give one of them")
+    if not isinstance(config, LearnerConfig | str | PathLike):
+        raise ConfigurationError(f"config is {config!r}: give the path of learner.toml, or a LearnerConfig")
     found = config if isinstance(config, LearnerConfig) else LearnerConfig.load(Path(config))
     if schema is None:
         if isinstance(config, LearnerConfig):

@@ -1,6 +1,7 @@
 """Files of schemas and of feature maps."""
 
 from pathlib import Path
+from typing import Any
 
 from dpcore.errors import ConfigurationError, SchemaError
 from dpcore.records.feature_map import FeatureMap
@@ -25,17 +26,32 @@ def load_schema(path: Path, label: str | None = None) -> Schema:
     return schema_of(load_shared(path), label, str(path))
 
 
+def shared_of(schema: Any) -> Schema | SharedSchema | None:
+    """A schema as it is, or that of a file; None for None. Raises as `load_shared` does, and as `schema_of`."""
+    if schema is None:
+        return None
+    _check_schema(schema)
+    return load_shared(Path(schema)) if isinstance(schema, str | Path) else schema
+
+
+def _check_schema(schema: Any) -> None:
+    """Raise ConfigurationError for what is neither a schema nor the path of one, such as the text of a file."""
+    if isinstance(schema, str | Path) and "\n" in str(schema):
+        raise ConfigurationError("the schema is a text of several lines: give Schema.from_toml(text), or its file")
+    if not isinstance(schema, Schema | SharedSchema | str | Path):
+        raise ConfigurationError(
+            f"the schema is a {type(schema).__name__}: give one, such as by Schema.from_toml, or the path of its file"
+        )
+
+
 def schema_of(schema: Schema | SharedSchema | Path | str, label: str | None = None, source: str = "") -> Schema:
     """The schema of a label: of a file, of several labels, or a schema as it is.
 
     source: named in errors. Raises as `load_shared` does, and ConfigurationError if it is none.
     """
+    _check_schema(schema)
     if isinstance(schema, str | Path):
         return load_schema(Path(schema), label)
-    if not isinstance(schema, Schema | SharedSchema):
-        raise ConfigurationError(
-            f"the schema is a {type(schema).__name__}: give one, such as by Schema.from_toml, or the path of its file"
-        )
     try:
         return SharedSchema.of(schema).about(label)
     except SchemaError as error:

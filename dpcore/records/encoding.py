@@ -284,6 +284,8 @@ class Change:
     """The value that the schema imputes, as text."""
     alike: int = 0
     """How many of them differ from a listed text only in case, blanks or Unicode form."""
+    also: str = ""
+    """Another column in which some of them are, of a label with two columns, which count as one cell."""
 
     @property
     def leaves_out(self) -> bool:
@@ -304,7 +306,8 @@ class Change:
         words = f"{counted} {'is' if self.cells == 1 else 'are'} {self.found}"
         alike = "" if not self.alike else f"; {self.alike} of them would match without case, blanks and Unicode form"
         rule = "" if self.choice == NO_ID else f'{self.policy} = "{self.choice}" '
-        return f"in column {self.column!r} {words}, and {rule}{effect}{alike}"
+        where = f"columns {self.column!r} or {self.also!r}" if self.also else f"column {self.column!r}"
+        return f"in {where} {words}, and {rule}{effect}{alike}"
 
     @property
     def sentence(self) -> str:
@@ -387,4 +390,6 @@ def _changes(part: Feature | Target | Weight, tally: Tally, rows: int) -> Iterat
     for policy in part.policies:
         if cells := tally.count(policy.cells):
             alike = tally.alike if policy.cells == "unlisted" else 0
-            yield Change(part.column, cells, rows, policy.words, f"{prefix}{policy.key}", policy.choice, impute, alike)
+            column, *also = policy.columns or (part.column,)
+            key = f"{prefix}{policy.key}"
+            yield Change(column, cells, rows, policy.words, key, policy.choice, impute, alike, *also)

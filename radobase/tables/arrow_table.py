@@ -58,6 +58,8 @@ class ArrowTable:
 
         Raises ConfigurationError if it is neither, or if Arrow does not know the type of one of its columns.
         """
+        if hasattr(data, "to_frame") and not hasattr(data, "columns"):
+            raise ConfigurationError(f"data is a {type(data).__name__}, one column: give a frame with all columns")
         try:
             table = _arrow(data)
         except _NOT_CONVERTED as error:
@@ -130,6 +132,8 @@ def _not_converted(data: Any, error: Exception) -> ConfigurationError:
         try:
             _arrow(part)
         except _NOT_CONVERTED as cause:
+            if hasattr(data[name], "sparse"):
+                return ConfigurationError(f"column {str(name)!r} of a {kind} is sparse: make it dense, or leave it out")
             return ConfigurationError(
                 f"column {str(name)!r} of a {kind} cannot be converted to an Arrow column ({type(cause).__name__}): "
                 f"{_odd_cell(data[name])}give all its cells one type, such as text or dense floating point, or leave "

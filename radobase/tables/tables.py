@@ -285,6 +285,8 @@ def no_such_column(table: Table, column: str) -> DataError:
     match table:
         case DatabaseTable():
             check = "check the query"
+        case ArrowTable() if column in table.index:
+            return table.error("it is the frame's index, which is not read: give frame.reset_index()", column=column)
         case ArrowTable():
             check = f"check the names of {table.path}'s columns"
         case _:
@@ -491,6 +493,9 @@ def _stored(array: pa.Array, column: str) -> pa.Array:
     stored = array.storage
     if kind.extension_name == "arrow.bool8":
         return stored.cast(pa.bool_())
+    if kind.extension_name == "pandas.period":
+        # They are stored as whole numbers, which would be read as if they were the cells.
+        raise CellError(None, column, "the column is of periods; make them dates, such as by .dt.to_timestamp()")
     if is_text(stored.type) or any(of_kind(stored.type) for of_kind in _PLAIN):
         return stored
     raise CellError(None, column, f"the column is of type {kind}, which is neither text nor number; convert it")

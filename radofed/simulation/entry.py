@@ -13,7 +13,7 @@ from dpcore.records.feature_map import FeatureMap
 from dpcore.records.schema import Schema
 from dpcore.records.shared_schema import SharedSchema
 from radobase.options import from_texts
-from radobase.schema_files import load_feature_map, load_shared
+from radobase.schema_files import load_feature_map, shared_of
 from radobase.tables.tables import as_source
 from radofed.simulation.epochs import EpochsResult
 from radofed.simulation.evaluation import (
@@ -134,7 +134,7 @@ def _table(
         as_source(data),
         label=asked.label,
         positive=names_of(asked.positive) or None,
-        schema=load_shared(Path(schema)) if isinstance(schema, str | Path) else schema,
+        schema=shared_of(schema),
         group_column=settings.partition.column,
         target=asked.target,
         exposure=asked.exposure,

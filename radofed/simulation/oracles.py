@@ -37,7 +37,7 @@ from learner.planning import Plan
 from learner.requests import Request, StatisticRequest
 from parties.data.dataset import load
 from radobase.printing import amount
-from radobase.schema_files import load_shared, schema_of
+from radobase.schema_files import schema_of, shared_of
 from radobase.tables.tables import as_source
 from radofed.simulation.federation import PlannedFold, SimulatedFederation
 from radofed.simulation.simulate_options import RunFields
@@ -241,8 +241,10 @@ def simulated_federation(
     """Return a federation whose parties, in this process, hold the rows of a table.
 
     data: a CSV (also gzipped) or Parquet file, an Arrow table or a data frame. schema: one, or its file; otherwise one
-    is inferred from the whole table, which is not private. target: "classes" for a label of several. exposure: of
-    the target "count", the column of what it is counted over. event: of the target "event", the column of the event.
+    is inferred from the whole table, which is not private. target: "classes" for a label of several.
+
+    exposure: of the target "count", the column of what it is counted over. event: of the target "event", the column of
+    the event.
 
     id_column: of persons, for `unit="person"`. Other options: as of `rado simulate`; terms: as of
     `learner.federation.Federation`.
@@ -264,7 +266,7 @@ def simulated_federation(
         target=target,
         exposure=exposure,
         event=event,
-        schema=load_shared(Path(schema)) if isinstance(schema, str | Path) else schema,
+        schema=shared_of(schema),
         group_column=divided.column,
         id_column=id_column,
         persons_may_repeat=terms.get("persons_may_repeat") or 1,
@@ -334,6 +336,8 @@ def _of_run(**given: Any) -> tuple[Any, ...]:
     """Options of `rado simulate`. Raises ConfigurationError if a value is out of its bounds or of another type."""
     found = {name: whole(value) for name, value in given.items()}
     for name, value in found.items():
+        if value is None:
+            raise ConfigurationError(f"{name} is None: give a value, or leave {name} out")
         declaration(RunFields, name).check(value)
     return tuple(found.values())
 

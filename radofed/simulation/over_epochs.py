@@ -11,7 +11,7 @@ from dpcore.records.features import two_classes
 from dpcore.records.schema import Schema
 from dpcore.records.shared_schema import SharedSchema
 from learner.estimators import BY_QUERIES, class_of
-from radobase.schema_files import load_shared
+from radobase.schema_files import shared_of
 from radobase.tables.recoding import columns_of
 from radobase.tables.tables import TableSource
 from radofed.simulation.designs import DesignOptions
@@ -107,7 +107,7 @@ def _read(
     data: TableSource, asked: SimulationFields, epochs: str, schema: Schema | SharedSchema | str | Path | None
 ) -> tuple[SimulationTable, Any]:
     """The table, and its epochs. Raises ConfigurationError, SchemaError or DataError."""
-    loaded = load_shared(Path(schema)) if isinstance(schema, str | Path) else schema
+    loaded = shared_of(schema)
     column = epoch_column(epochs)
     if loaded is not None and column in columns_of(loaded, None):
         raise ConfigurationError(

@@ -78,6 +78,7 @@ def read_table(
     ConfigurationError, SchemaError or DataError, also if no row is usable.
     """
     label, positive = _texts_of_label(label, positive)
+    _check_texts(target=target, exposure=exposure, event=event, id_column=id_column)
     if target is not None and target not in LABEL_TYPES:
         raise ConfigurationError(f"no type of label is called {target!r}; {nearest(target, LABEL_TYPES)}")
     groups = None if group_column is None else _groups(source, group_column)
@@ -97,10 +98,7 @@ def read_table(
             raise ConfigurationError(
                 f"id_column {id_column!r} is a column of the schema: name a column of ids, which nothing is learned of"
             )
-        if event is not None:
-            raise ConfigurationError("the schema names the column of the event: leave event or the schema out")
-        if exposure is not None:
-            raise ConfigurationError("the schema says what is counted over what: leave exposure or the schema out")
+        _check_no_column(event, exposure)
     data = load(source, schema)
     usable = int(data.records.usable.sum())
     why = why_unusable(data.report.changes, rows=data.report.rows, usable=usable)
@@ -177,7 +175,22 @@ def _texts_of_label(label: Any, positive: Any) -> tuple[str | None, tuple[str, .
 def _check_text(what: str, value: Any) -> None:
     if not isinstance(value, str):
         plain = value.item() if isinstance(value, np.generic) else value
-        raise ConfigurationError(f'{what} is {value!r}: give a text, such as "{value_text(plain)}"')
+        example = f', such as "{value_text(plain)}"' if isinstance(plain, bool | int | float) else ""
+        raise ConfigurationError(f"{what} is {value!r}: give a text{example}")
+
+
+def _check_texts(**given: Any) -> None:
+    for what, value in given.items():
+        if value is not None:
+            _check_text(what, value)
+
+
+def _check_no_column(event: str | None, exposure: str | None) -> None:
+    """Raise ConfigurationError for a second column of the label, which a schema names."""
+    if event is not None:
+        raise ConfigurationError("the schema names the column of the event: leave event or the schema out")
+    if exposure is not None:
+        raise ConfigurationError("the schema says what is counted over what: leave exposure or the schema out")
 
 
 def _check_label(schema: Schema, label: str | None, positive: Sequence[str] | None, target: str | None) -> None:
@@ -286,6 +299,7 @@ class Partition:
     @classmethod
     def parse(cls, text: str) -> "Partition":
         """Parse `iid`, `size-skew`, `label-skew` or `by-column:NAME`."""
+        _check_text("partition", text)
         kind, mark, column = text.partition(":")
         if mark and kind != "by-column":
             raise ConfigurationError(f"partition {text!r}: only by-column takes a name; leave the name out")

@@ -40,7 +40,24 @@ OF_PERSONS = {"unit": "person", "id_column": "id"}
 def test_a_federation_says_what_is_odd():
     for changed, sentence in (
         ({"encrypt": "no"}, "encrypt is 'no': give True or False"),
+        ({"encrypt": None}, "encrypt is None: give a value, or leave encrypt out"),
+        ({"key_bits": None}, "key_bits is None: give a value"),
+        ({"seed": None}, "seed is None: give a value"),
         ({"schema": None}, "give the schema that the parties share"),
+        ({"schema": HEAD + ILL + AGE}, r"the schema is a text of several lines: give Schema\.from_toml"),
+        ({"parties": {"north": rows(), "south": rows()["age"]}}, "south: data is a Series, one column: give a frame"),
+        ({"parties": {"north": rows(), "south": rows().set_index("ill")}},
+         r"south: .*column 'ill': it is the frame's index, which is not read: give frame\.reset_index\(\)"),
+        ({"parties": {"north": rows(), "south": rows().assign(age=pd.arrays.SparseArray([50.0] * 120))}},
+         "south: column 'age' of a DataFrame is sparse: make it dense"),
+        ({"parties": {"north": rows(), "south": rows().assign(age=pd.period_range("2024-01-01", periods=120))}},
+         "south: .*column 'age': the column is of periods; make them dates"),
+        ({"parties": {"north": rows(), "south": rows().iloc[:0]}}, "south: .*no rows; give a table with at least one"),
+        ({"parties": {"north": rows(), "south": pd.concat([rows(), rows()[["ill"]]], axis=1)}},
+         "south: .*columns 2 and 7 have the same header"),
+        ({"parties": {"north": rows(), "south": rows().drop(columns="ill")}}, "south: .*'ill': there is no such"),
+        ({"parties": {"north": rows(), "south": rows().assign(ill=np.nan)}}, "south: .*'ill': there is no label"),
+        ({"parties": {"north": rows(), "south": rows().assign(ill=True)}}, "south: .*in neither positive nor negative"),
         ({"seed": "x"}, "seed is 'x': give an integer"),
         ({"parties": {"North": rows(), "south": rows()}}, "a party is called 'North': give it a name"),
         ({"parties": {1: rows(), "1": rows()}}, "a party is called 1: give it a name"),
@@ -51,6 +68,86 @@ def test_a_federation_says_what_is_odd():
     ):  # fmt: skip
         with pytest.raises(radofed.RadofedError, match=sentence):
             federation(**changed)
+
+
+def test_one_table_says_what_is_odd():
+    for given, sentence in (
+        ({"parties": None}, "parties is None: give a value"),
+        ({"partition": None}, "partition is None: give a text"),
+        ({"target": ["classes"]}, r"target is \['classes'\]: give a text"),
+        ({"target": "event", "event": ["id"]}, r"event is \['id'\]: give a text"),
+        ({"target": "count", "exposure": 1}, 'exposure is 1: give a text, such as "1"'),
+        ({**OF_PERSONS, "id_column": ["id"]}, r"id_column is \['id'\]: give a text"),
+        ({"schema": {}}, "the schema is a dict: give one"),
+        ({"schema": HEAD + ILL + AGE}, r"the schema is a text of several lines: give Schema\.from_toml"),
+        ({"positive": True}, 'a positive value is True: give a text, such as "true"'),
+        ({"label": "illness"}, "there is no such column"),
+    ):
+        with pytest.raises(radofed.RadofedError, match=sentence):
+            radofed.simulated_federation(rows(), **{"label": "ill", "positive": "yes", "parties": 2, **given})
+
+
+def test_frames_have_the_types_of_pandas():
+    """Columns that are categorical, nullable, truths and dates count as their texts do in a file."""
+    plain = rows(400).assign(smoker=np.arange(400) % 4 == 0, day="2024-03-01", old=lambda it: it["age"] > 60)
+    typed = plain.assign(
+        ill=plain["ill"].astype("category"),
+        ward=pd.Categorical(plain["ward"], ["a", "b", "never"]),
+        visits=plain["visits"].astype("Int64"),
+        smoker=plain["smoker"].astype("boolean"),
+        day=pd.to_datetime(plain["day"]),
+        old=plain["old"].astype(object),
+    )
+    features = "".join(
+        f'[[features]]\nname = "{name}"\n{more}\n'
+        for name, more in {
+            "visits": 'type = "real"\nlower = 0\nupper = 9',
+            "ward": 'type = "category"\nvalues = ["a", "b"]',
+            "smoker": 'type = "boolean"\ntrue = ["true"]\nfalse = ["false"]',
+            "old": 'type = "boolean"\ntrue = ["true"]\nfalse = ["false"]',
+            "day": 'type = "date"\nfirst = "2024-01-01"\nlast = "2024-12-31"',
+        }.items()
+    )
+    shared = radofed.Schema.from_toml(HEAD + ILL + features)
+    asked = ['x["visits"] >= 5', 'x["ward"] == "a"', 'x["smoker"]', 'x["old"]', 'x["day"] < "2024-04-01"', "y == 1"]
+    found = [
+        radofed.simulate_federation({"north": each, "south": each}, schema=shared, seed=3).statistic(asked, epsilon=10)
+        for each in (plain, typed)
+    ]
+    assert found[0].values.tolist() == found[1].values.tolist()
+    true = [(plain["visits"] >= 5).mean(), (plain["ward"] == "a").mean(), 0.25, plain["old"].mean(), 1, None]
+    true[-1] = (plain["ill"] == "yes").mean()
+    assert found[0].values == pytest.approx(true, abs=0.02)
+
+
+def test_a_warning_names_the_column_whose_cells_are_empty():
+    """Of a label with two columns it named the first one, whatever was empty."""
+    times = rows(100).assign(died=lambda it: np.where(it.index < 60, "yes", None))
+    with pytest.warns(UserWarning, match=r"in columns 'days' or 'died' 40 of 100 cells are empty"):
+        radofed.simulated_federation(
+            times[["days", "died", "age"]], label="days", target="event", event="died", positive="yes", parties=2
+        )
+    event = 'type = "event"\ncolumn = "days"\nevent = "died"\nhappened = ["yes"]\ncensored = ["no"]\nborders = [5, 9]\n'
+    shared = radofed.Schema.from_toml(f'{HEAD}[label]\n{event}missing = "refuse"\nunlisted = "zero-vector"\n{AGE}')
+    odd = rows(100).assign(died=lambda it: np.where(it.index < 60, "yes", "moved"))
+    with pytest.warns(UserWarning, match=r"in column 'died' 40 of 100 cells are in neither happened nor censored"):
+        radofed.simulate_federation({"north": odd, "south": odd.assign(died="no")}, schema=shared)
+
+
+def test_a_connection_says_what_is_odd(tmp_path):
+    for config, sentence in (
+        (None, "config is None: give the path of learner.toml"),
+        (3, "config is 3: give the path"),
+        ({}, "config is {}: give the path"),
+        (tmp_path, "is a directory; correct the file"),
+        (tmp_path / "learner.toml", "cannot be read"),
+    ):
+        with pytest.raises(radofed.ConfigurationError, match=sentence):
+            radofed.connect(config)
+    with pytest.raises(radofed.ConfigurationError, match="ask_again and reuse exclude one another"):
+        radofed.connect("learner.toml", ask_again=True, reuse=True)
+    with pytest.raises(radofed.ConfigurationError, match="no option 'purposes'; did you mean 'purpose'"):
+        radofed.connect("learner.toml", purposes="x")
 
 
 def test_a_question_says_what_is_odd():

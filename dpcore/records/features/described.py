@@ -260,12 +260,16 @@ FIRST_VERSION, SCHEMA_VERSION = 1, 5
 
 
 class Policy(NamedTuple):
-    """What a schema does with unusual cells. key: the field. choice: its value. words: what the cells are."""
+    """What a schema does with unusual cells. key: the field. choice: its value. words: what the cells are.
+
+    columns: whose cells they are, of a label with two columns; () for its own column alone.
+    """
 
     key: str
     choice: str
     cells: Unusual
     words: str
+    columns: tuple[str, ...] = ()
 
 
 Limit = float | str

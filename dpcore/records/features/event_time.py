@@ -129,9 +129,9 @@ class EventTime(DescribedLabel):
         """For empty cells, times that are not positive numbers, and events in neither list."""
         words = "in neither happened nor censored of the schema's label"
         return (
-            for_missing(self.missing),
+            for_missing(self.missing)._replace(columns=self.columns),
             for_unreadable(self.unreadable, "positive time"),
-            Policy("unlisted", self.unlisted, "unlisted", words),
+            Policy("unlisted", self.unlisted, "unlisted", words, (self.event,)),
         )
 
     def outcomes(self, labels: Labels) -> tuple[tuple[str, int], ...]:

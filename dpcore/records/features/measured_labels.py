@@ -318,11 +318,12 @@ def _check_policies(label: Number | Count) -> None:
 
 def _policies(label: Number | Count) -> tuple[Policy, ...]:
     what = "finite number" if label.type == Number.type else "count or exposure"
-    return (
+    found = (
         for_missing(label.missing),
         for_unreadable(label.unreadable, what),
         Policy("out_of_bounds", label.out_of_bounds, "beyond", "beyond the bounds of the schema's label"),
     )
+    return tuple(each._replace(columns=label.columns) for each in found)
 
 
 def _refuse_missing(label: Number | Count, missing: Mask, column: str | None = None) -> None:
