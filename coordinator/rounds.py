@@ -436,26 +436,15 @@ def _end_preparing(round_: Round, now: float) -> Outcome:
 def _end_attempt(
     round_: Round, gave_up: Mapping[str, str] | None = None, *, removed: frozenset[str] = frozenset()
 ) -> Outcome:
-    """gave_up: code of the refusal by which a member of the cohort ended it. removed: the parties that a newer roster no
-    longer lists, if members among them ended it. Without either its time has passed.
+    """End an attempt without a total. Without these arguments its time has passed.
+
+    gave_up: code of the refusal by which a member of the cohort ended it. removed: the parties that a newer roster no
+    longer lists, if members among them ended it. A query that has too few others fails, as no attempt could succeed.
     """
-    attempt = f"In attempt {round_.attempt} of {round_.rules.max_attempts}"
-    if removed:
-        detail = f"{attempt} these members of the cohort were removed from the roster: {_list_of(round_, removed)}."
-        left = [party for party in round_.rules.parties if party not in removed]
-        if len(left) < round_.rules.cohort_min:
-            return _fail(
-                round_,
-                Code.COHORT_TOO_SMALL,
-                f"{detail} {len(left)} are left and {round_.rules.cohort_min} are needed.",
-            )
-    elif gave_up is not None:
-        names = [f"{party} ({code})" for party, code in gave_up.items()]
-        detail = f"{attempt} this member of the cohort gave up: {_list(names)}."
-    else:
-        done = round_.unmaskings if round_.phase is Phase.UNMASKING else round_.receipts
-        missing = [party for party in round_.survivors or round_.cohort if party not in done]
-        detail = f"{attempt} these did not finish: {_list(missing)}."
+    detail = f"In attempt {round_.attempt} of {round_.rules.max_attempts} {_ended_by(round_, gave_up, removed)}."
+    needed, left = round_.rules.cohort_min, len(set(round_.rules.parties) - removed)
+    if removed and left < needed:
+        return _fail(round_, Code.COHORT_TOO_SMALL, f"{detail} {left} are left and {needed} are needed.")
     if round_.attempt == round_.rules.max_attempts:
         return _fail(round_, Code.ATTEMPTS_EXHAUSTED, detail)
     if removed:
@@ -464,9 +453,17 @@ def _end_attempt(
     return lost, (DropUploads(round_.attempt),)
 
 
-def _list_of(round_: Round, parties: Collection[str]) -> str:
-    """Those of these parties that are members of the cohort."""
-    return _list(party for party in round_.cohort if party in parties)
+def _ended_by(round_: Round, gave_up: Mapping[str, str] | None, removed: frozenset[str]) -> str:
+    """Who ended an attempt, and how. As `_end_attempt`."""
+    if removed:
+        names = _list(party for party in round_.cohort if party in removed)
+        return f"these members of the cohort were removed from the roster: {names}"
+    if gave_up is not None:
+        refusals = _list(f"{party} ({code})" for party, code in gave_up.items())
+        return f"this member of the cohort gave up: {refusals}"
+    done = round_.unmaskings if round_.phase is Phase.UNMASKING else round_.receipts
+    missing = _list(party for party in round_.survivors or round_.cohort if party not in done)
+    return f"these did not finish: {missing}"
 
 
 def _choose(round_: Round, candidates: Iterable[str]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import pytest
 
 from learner.decryption import create_key
 from learner.session import AttemptLostError
-from tests.end_to_end.test_faults import POLICY, SCHEMA, UNBOUNDED, charges, give_key, request, session, table
+from tests.end_to_end.test_faults import POLICY, SCHEMA, charges, give_key, request, session, table
 from tests.end_to_end.test_faults import start_coordinator as start
 from tests.federation.processes import ProcessFederation, rado
 from tests.waiting import HANG_S, wait_until
@@ -44,7 +44,7 @@ def test_a_member_that_is_removed_while_it_uploads(federation):
         """A query to which all others have sent their uploads, and one has sent a part."""
         line = federation.lines_of[stalled]
         line.stall_after(1 << 15)
-        query_id = learner.ask(learner.plan(request(**UNBOUNDED, attempts=2, **changes)))
+        query_id = learner.ask(learner.plan(request(rados=200, attempts=2, **changes)))
         assert line.stalled.wait(HANG_S), federation.log(stalled)[-2000:]
 
         def have_uploaded() -> bool:

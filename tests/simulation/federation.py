@@ -366,14 +366,16 @@ class Federation:
         self.clock.now += seconds
         self.coordinator.tick()
 
-    def issue_roster(self) -> None:
-        """The federation key signs a new version, and the coordinator serves it."""
+    def issue_roster(self, *, is_served: bool = True) -> None:
+        """The federation key signs a new version, and the coordinator serves it, unless it withholds it."""
         self.version += 1
-        self.served_roster = self.roster.sign(self.keys.federation)
-        self.lies.rosters.append(self.served_roster)
-        self.coordinator.roster = self.roster
+        signed = self.roster.sign(self.keys.federation)
+        self.lies.rosters.append(signed)
+        if is_served:
+            self.served_roster = signed
+            self.coordinator.follow(self.roster)
 
-    def expel(self, name: str) -> bool:
+    def expel(self, name: str, *, is_served: bool = True) -> bool:
         """A new roster without a member, or with it again. False if it cannot be spared."""
         if name in self.expelled:
             self.expelled.discard(name)
@@ -381,7 +383,7 @@ class Federation:
             self.expelled.add(name)
         else:
             return False
-        self.issue_roster()
+        self.issue_roster(is_served=is_served)
         return True
 
     def nodes(self):
@@ -408,7 +410,7 @@ class Federation:
             if not node.up:
                 self.restart(name)
         self.served_roster = self.roster.sign(self.keys.federation)
-        self.coordinator.roster = self.roster
+        self.coordinator.follow(self.roster)
         self.network.deliver_late(random.Random(0))
 
     def rounds(self, seconds: int, *, retry: bool, done: Callable[[], bool]) -> bool:

@@ -279,9 +279,7 @@ def _show_other_total(federation: "Federation", form: str) -> None:
 @fault("withhold roster", lambda order, names: ("withhold roster", order.choice(list(names))), 1)
 def _withhold(federation: "Federation", name: str) -> None:
     """A new roster without a member exists, and the coordinator goes on serving the old one."""
-    served, used = federation.served_roster, federation.coordinator.roster
-    federation.expel(name)
-    federation.served_roster, federation.coordinator.roster = served, used
+    federation.expel(name, is_served=False)
     federation.happened["withhold roster"] += 1
 
 

@@ -38,7 +38,7 @@ from wire.envelopes import Envelope, fingerprint, save_public_key
 from wire.errors import Code, ConnectionLostError, TimedOutError, WireError
 from wire.features import OWN_FEATURES, Features
 from wire.query import Cancel
-from wire.roster import Member, Role
+from wire.roster import Member, Role, Roster
 from wire.statements import Acceptance, Pending, sign
 
 if TYPE_CHECKING:
@@ -174,6 +174,7 @@ class CoordinatorNode(CoordinatorParts):
                     wall_clock=clock.time,
                 )
                 self._run(self.core.start())
+                self._run(self.core.expel(self.roster))
         except (KilledError, OSError, sqlite3.Error, RadofedError):
             self.stop()
             return
@@ -222,6 +223,13 @@ class CoordinatorNode(CoordinatorParts):
         if self.up:
             with suppress(ConnectionLostError, WireError):
                 self.guarded(self.core.tick())
+
+    def follow(self, roster: Roster) -> None:
+        """Serve another roster, and take whom it does not list out of open queries, now or at the next start."""
+        self.roster = roster
+        if self.up:
+            with suppress(ConnectionLostError, WireError):
+                self.guarded(self.core.expel(roster))
 
 
 class PartyCalls:

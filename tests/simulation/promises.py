@@ -65,6 +65,7 @@ class Coalition:
     unequal: dict[bytes, frozenset[str]] = field(default_factory=dict)
     foreign: set[bytes] = field(default_factory=set)
     _mask_keys: dict[bytes, tuple[str, bytes, int]] = field(default_factory=dict)
+    _share_keys: dict[bytes, tuple[str, bytes, int]] = field(default_factory=dict)
     _masked: dict[tuple[str, bytes, int], _Masked] = field(default_factory=dict)
     top_ups: dict[tuple[str, bytes, int], NDArray[np.int64]] = field(default_factory=dict)
     """What each party added last to its noise, by its name and attempt."""
@@ -96,12 +97,13 @@ class Coalition:
         return masked is not None and any(said.party == other for said in masked.acceptances)
 
     def check_acceptance(self, said: Acceptance) -> None:
-        """A party accepts a query of its federation, with a mask key of its own for this attempt."""
+        """A party accepts a query of its federation, with keys of its own for this attempt."""
         if said.query_id in self.foreign:
             raise ViolationError("queries are this federation's", f"{said.party} accepts another federation's query")
         whose = (said.party, said.query_id, said.attempt)
-        if self._mask_keys.setdefault(said.mask_key, whose) != whose:
-            raise ViolationError("a mask key serves one attempt", f"{whose} and {self._mask_keys[said.mask_key]}")
+        for keys, key, what in ((self._mask_keys, said.mask_key, "mask"), (self._share_keys, said.share_key, "share")):
+            if key and keys.setdefault(key, whose) != whose:
+                raise ViolationError(f"a {what} key serves one attempt", f"{whose} and {keys[key]}")
 
     def check_charges(self, party: str, is_charged: Callable[[bytes], bool]) -> None:
         """A query with another seed for a party than it commits to costs the party nothing."""

@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from tests.simulation.run import CASES, Report, bench, kept_case, simulate
+from tests.simulation.run import CASES, Options, Report, bench, kept_case, simulate
 
 OPERATIONS = 400
 MORE_OPERATIONS = 20_000
@@ -45,6 +45,25 @@ def test_a_million_operations_break_no_promise(capsys):
         sys.stdout.write("\n" + "\n".join(report.lines()) + "\n")
     assert report.operations >= MANY_OPERATIONS
     assert report.rarest_pair[1] >= PAIRS_AT_LEAST
+
+
+UPLOADING_WITHOUT_BOB = [("stall uploads", "bob"), *[("poll all",)] * 6]
+EXPELLED = [("expel", "bob"), *[("poll all",)] * 3]
+
+
+@pytest.mark.parametrize("may_vanish", ["0", "1"])
+def test_a_member_that_is_expelled_while_it_uploads(may_vanish):
+    """If members may vanish, the only attempt gives a total without it. Otherwise one attempt is lost, at once."""
+    ask = ("ask", "0" if may_vanish == "1" else "1", "0", "0", may_vanish)
+    operations = [ask, *UPLOADING_WITHOUT_BOB, *EXPELLED, ("look", "1"), *[("poll all",)] * 6, ("look", "0")]
+    with bench() as own:
+        happened = own.play(Options(0, 5, "10", ("expel", "stall uploads")), operations)
+    assert happened["expel"] == 1
+    assert happened["stall uploads"] >= 1
+    # One is the fresh query after the run.
+    assert happened["total opened"] == 2
+    assert bool(happened["total without members that vanished"]) == (may_vanish == "1")
+    assert happened["retry"] == (0 if may_vanish == "1" else 1)
 
 
 @pytest.mark.variants(2)

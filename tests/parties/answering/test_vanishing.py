@@ -10,7 +10,16 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from dpcore.numbers.fixed_point import plan_encoding
 from dpcore.paillier.masks import CohortAttempt
-from dpcore.paillier.survivors import Secret, deal_keys, open_share, open_unmasking, share_commitment, survivors_digest
+from dpcore.paillier.sharing import Recovery, SharesError
+from dpcore.paillier.survivors import (
+    Secret,
+    deal_keys,
+    open_share,
+    open_unmasking,
+    self_commitment,
+    share_commitment,
+    survivors_digest,
+)
 from dpcore.randomness.sources import SystemRandom
 from parties.answering.attempts import AttemptState
 from parties.answering.vanishing import OwnKeys
@@ -134,6 +143,61 @@ def test_what_she_deals_gives_her_keys_back_to_the_others(asked):
     public = Acceptance.from_bytes(hub.answers[-1].payload).share_key
     share = open_share(said.sealed[2], Secret.SELF_MASK, "ada", public, "cy", asked.share_keys["cy"], about)
     assert share_commitment(share, Secret.SELF_MASK, "ada", "cy", about) == said.self_shares[2]
+
+
+@pytest.mark.parametrize(("others", "needed"), [(OTHERS, 3), (FIVE[1:], 4)])
+def test_as_many_as_have_to_be_left_give_her_keys_back_and_no_fewer(ada, others, needed):
+    """With one share less that were enough, a coalition would open what no promise lets it open."""
+    asked = Asked(ada, others)
+    asked.accept()
+    asked.prepare()
+    dealt = KeyShares.from_bytes(ada.hub.key_shares[0].payload)
+    said = Acceptance.from_bytes(ada.hub.answers[-1].payload)
+    about = CohortAttempt(asked.opened.query_id, 1, asked.sharing.digest)
+
+    def recovered(of: Secret, count: int) -> bytes:
+        shares = {
+            place: open_share(dealt.sealed[place - 1], of, "ada", said.share_key, name, asked.share_keys[name], about)
+            for place, name in list(enumerate(("ada", *others), start=1))[-count:]
+        }
+        try:
+            return Recovery([*shares]).secret(shares)
+        except SharesError:
+            return b""
+
+    mask_key = X25519PrivateKey.from_private_bytes(recovered(Secret.MASK_KEY, needed))
+    assert mask_key.public_key().public_bytes_raw() == said.mask_key
+    seed = recovered(Secret.SELF_MASK, needed)
+    assert self_commitment(seed, "ada", about) == dealt.self_commitment
+    assert recovered(Secret.MASK_KEY, needed - 1) != mask_key.private_bytes_raw()
+    assert recovered(Secret.SELF_MASK, needed - 1) != seed
+
+
+def test_her_keys_of_two_queries_differ(ada):
+    """Who learns the keys of one attempt learns nothing of another."""
+    kept = []
+    for _ in range(2):
+        asked = Asked(ada)
+        asked.accept()
+        kept.append(ada.attempts.sharings.find(asked.opened.query_id, 1))
+    first, second = kept
+    assert first.secret != second.secret
+    assert first.mask_key != second.mask_key
+
+
+def test_shares_of_another_query_are_left_out(uploaded):
+    """A coordinator that shows what was dealt for another sharing gets no share of it."""
+    former = uploaded.sealed()
+    again = Asked(uploaded.ada)
+    again.accept()
+    again.prepare()
+    again.upload()
+    again.unmask(sealed_shares=(again.sealed()[0], *former[1:]))
+    said = Unmasking.from_bytes(again.ada.hub.unmaskings[-1].payload)
+    about = CohortAttempt(again.opened.query_id, 1, again.cohort.digest)
+    public = Acceptance.from_bytes(again.ada.hub.answers[-1].payload).share_key
+    shares = open_unmasking(said.sealed, 4, "ada", public, OPENING.key, said.survivors_digest, about)
+    assert [share == b"\xff" * 33 for share in shares] == [False, True, True, True]
 
 
 def test_she_deals_once_also_after_a_restart(asked):
