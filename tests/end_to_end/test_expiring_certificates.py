@@ -137,7 +137,7 @@ def test_a_learner_that_asks_is_told_once_and_so_is_who_looks_at_a_node(made):
         running.close()
 
 
-@pytest.mark.parametrize("left_s", [None, pytest.param(15, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("left_s", [None, pytest.param(60, marks=pytest.mark.slow)])
 def test_a_renewed_certificate_is_used_without_a_restart(made, tmp_path, caplog, left_s):
     """Beyond the end of the former one, too (slow): a party connects again, and a learner to the coordinator."""
     if left_s is not None:
