@@ -4,13 +4,13 @@ import contextlib
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.waiting import wait_until
+from tests.federation.processes import free_port
+from tests.waiting import HANG_S, wait_until
 
 PASSWORD = "pass word/of:ada@clinic"
 
@@ -37,9 +37,7 @@ class PostgreSqlServer:
         if self._user is not None:
             os.chown(directory, pwd.getpwnam(self._user).pw_uid, -1)
         self._run("initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "--no-locale")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         rules = ("host all ada 127.0.0.1/32 scram-sha-256", "host all postgres 127.0.0.1/32 trust")
         (self._data / "pg_hba.conf").write_text("\n".join(rules) + "\n")
         self.begin()
@@ -47,8 +45,8 @@ class PostgreSqlServer:
     def begin(self, *, wait: bool = True) -> None:
         """Start the server. wait: until it takes connections."""
         settings = f"-F -p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories="
-        waits = "-w" if wait else "-W"
-        self._run("pg_ctl", "-D", self._data, waits, "-o", settings, "-l", self._directory / "log", "start")
+        waits = ("-w", "-t", int(HANG_S)) if wait else ("-W",)
+        self._run("pg_ctl", "-D", self._data, *waits, "-o", settings, "-l", self._directory / "log", "start")
 
     def _run(self, program: str, *arguments: object) -> None:
         assert PROGRAMS is not None

@@ -38,7 +38,7 @@ LOOPBACK = {
     "OPENBLAS_NUM_THREADS": "3",
 }
 # Ray gives a node thirty seconds to start, whatever the machine.
-_STARTS = 5
+_STARTS = 10
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 # Ray names a process after what it computes.
 _ITEM, _ACTOR, _WARM = b"ray::run_item", b"ray::_Guarded", b"ray::WarmWorker.run"

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.federation.processes import Forked, free_port, rado, run_rado
+from tests.waiting import HANG_S
 
 
 class Joining:
@@ -57,7 +58,7 @@ class Joining:
             yield process
         finally:
             process.kill()
-            process.wait(30)
+            process.wait(HANG_S)
 
 
 def digits_of(public_key: Path) -> str:

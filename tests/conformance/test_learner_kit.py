@@ -26,7 +26,7 @@ def joining(tmp_path, monkeypatch):
 
 def program(joining, *more: str) -> tuple[str, ...]:
     words = (sys.executable, str(PROGRAM), str(joining.home / "learner.toml"), str(joining.home / "schema.toml"), *more)
-    return ("--command", shlex.join(words), "--patience-s", "60")
+    return ("--command", shlex.join(words), "--patience-s", "600")
 
 
 def asking(*parts: str) -> tuple[str, ...]:

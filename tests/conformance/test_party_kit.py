@@ -10,7 +10,7 @@ from tests.federation.processes import rado
 from wire.envelopes import SigningKey
 from wire.statements import Acceptance, LedgerHead
 
-QUICK = ("--wait-s", "60", "--patience-s", "15", "--quiet-s", "1.5")
+QUICK = ("--wait-s", "600", "--patience-s", "60", "--quiet-s", "1.5")
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def forget_a_charge(joining) -> None:
 def test_a_party_may_end_when_it_sees_that_its_ledger_is_lost(joining):
     forget_a_charge(joining)
     with joining.node(run_broken, "that_ends_when_its_ledger_is_lost"):
-        data = rado(*joining.words("--wait-s", "60", "--patience-s", "3", "--quiet-s", "1", "--set-back"))["data"]
+        data = rado(*joining.words("--wait-s", "600", "--patience-s", "3", "--quiet-s", "1", "--set-back"))["data"]
     assert data["conforms"], outcomes(data, "failed")
     assert data["findings"][-1]["section"] == "7.9"
 

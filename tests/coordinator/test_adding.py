@@ -11,7 +11,7 @@ from coordinator import uploads
 from dpcore.errors import ConfigurationError
 from tests.federation.coordinator import MANY_RADOS, PARTIES
 from tests.federation.coordinator_core import on_bench
-from tests.waiting import HANG_S
+from tests.waiting import HANG_S, wait_until
 from wire.errors import Code
 from wire.status import Phase
 
@@ -91,10 +91,7 @@ def test_a_query_cancelled_in_the_middle_of_its_adding_leaves_nothing_and_no_fal
         await bench.contribute(opened, *PARTIES)
         await asyncio.to_thread(entered.wait, HANG_S)
         await bench.cancel(opened)
-        for _ in range(1000):
-            if not bench.core.spool.used_bytes:
-                break
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(wait_until, lambda: not bench.core.spool.used_bytes, what="the deletion")
         go_on.set()
         await bench.settled()
         assert (await bench.status(opened)).code == Code.CANCELLED

@@ -110,9 +110,10 @@ def retry(world, clients, opened):
 
 
 def test_a_retry_needs_a_roster_that_has_not_expired(world, node, clients):
-    opened = world.open(world.query(upload_within_s=1))
+    opened = world.open(world.query())
     clients["lea"].submit(opened.envelope)
     clients.to_uploading(opened.query_id)
+    clients["ann"].refuse(world.refusal(opened.query_id, "ann"))
     clients["lea"].until(opened.query_id, Phase.LOST)
     expire(world, lapsed())
     reload(world, node, clients, 2)

@@ -8,7 +8,7 @@ import pytest
 from coordinator import intake, service, uploads
 from tests.federation.coordinator import MANY_RADOS, PARTIES
 from tests.federation.coordinator_core import on_bench, refusal, run_on
-from tests.waiting import HANG_S
+from tests.waiting import HANG_S, wait_until
 from wire.errors import Code
 from wire.statements import Acceptance
 from wire.status import Phase
@@ -202,10 +202,7 @@ async def test_a_learner_that_sends_many_queries_at_once_is_read_one_at_a_time(b
 
     async def reads(count):
         """The reader is at as many queries at once, and not at more while it has time."""
-        for _ in range(400):
-            if len(reading) >= count:
-                break
-            await asyncio.sleep(0.05)
+        await asyncio.to_thread(wait_until, lambda: len(reading) >= count, what="the reader")
         await asyncio.sleep(0.05)
         assert len(reading) == count
 

@@ -60,7 +60,7 @@ class Lossy:
     def __init__(self, world, name: str, address: str) -> None:
         self.world = world
         self.line = LosingLine(address)
-        self.client = Client(world, name, self.line.address, give_up_after_s=30.0)
+        self.client = Client(world, name, self.line.address, give_up_after_s=HANG_S)
 
     def close(self) -> None:
         self.client.channel.close()

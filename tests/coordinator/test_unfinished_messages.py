@@ -120,7 +120,7 @@ def test_a_caller_that_disconnects_leaves_no_unfinished_message(world, node, cli
     connection = RawConnection(node.address, world.tls("ann"))
     for _ in range(MESSAGES_AT_ONCE):
         connection.begin(UPLOAD)
-    pump_until([connection], lambda: not connection.unsent_bytes)
+    assert pump_until([connection], lambda: len(node.node._gate._calls) == MESSAGES_AT_ONCE)
     refused(Code.CALLS_TOO_MANY, clients["ann"].work)
     connection.close()
 

@@ -93,7 +93,7 @@ def test_a_proxy_that_opens_tls_with_its_own_certificate_is_refused(federation, 
 @needs_nginx
 def test_a_proxy_that_opens_tls_with_the_coordinator_s_own_key_is_refused(federation, tmp_path, port, monkeypatch):
     """It has no member's certificate to show to the coordinator."""
-    monkeypatch.setattr("parties.preflight.PATIENCE_S", 0.5)
+    monkeypatch.setattr("parties.preflight.PATIENCE_S", 3.0)
     place = federation.directory("coordinator")
     text = opens_tls(port, federation.address, place / "certificate.pem", place / "tls.key")
     with running("nginx.conf", text, tmp_path, port):

@@ -81,14 +81,21 @@ def charges(federation, party):
 
 def test_a_query_takes_few_round_trips(federation, hosts):
     """How much longer it takes at 200 ms than at 50 ms; the least of some, which other processes slow down least."""
-    least_s = {}
-    for trip_s in (0.05, 0.2):
+
+    def seconds(trip_s: float) -> list[float]:
         hosts.delay_s = trip_s / 2
         # The first one connects: TCP, TLS and HTTP/2 take trips of their own.
-        _, *answers = ask(federation, rounds=9).answers()
-        least_s[trip_s] = min(answer["seconds"] for answer in answers)
-    trips = (least_s[0.2] - least_s[0.05]) / 0.15
-    assert trips < MOST_ROUND_TRIPS, least_s
+        return [answer["seconds"] for answer in ask(federation, rounds=9).answers()[1:]]
+
+    near, far = [], []
+    # More where other processes slow down all of the first ones.
+    for _ in range(4):
+        near += seconds(0.05)
+        far += seconds(0.2)
+        trips = (min(far) - min(near)) / 0.15
+        if trips < MOST_ROUND_TRIPS:
+            break
+    assert trips < MOST_ROUND_TRIPS, (near, far)
 
 
 def test_one_packet_in_a_hundred_is_lost(federation, hosts):

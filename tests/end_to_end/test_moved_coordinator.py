@@ -7,7 +7,7 @@ import pytest
 
 from tests.end_to_end.test_joining import Home
 from tests.federation.processes import Forked, free_port, rado, run_rado
-from tests.waiting import wait_until
+from tests.waiting import HANG_S, wait_until
 
 PARTIES = ("north", "south", "west", "east")
 pytestmark = pytest.mark.more
@@ -41,7 +41,7 @@ def log(home: Home, name: str) -> str:
 
 def stop(home: Home, name: str) -> None:
     home.nodes[name].send_signal(signal.SIGTERM)
-    home.nodes.pop(name).wait(60)
+    home.nodes.pop(name).wait(HANG_S)
 
 
 def test_members_follow_and_a_running_query_survives(home):

@@ -14,7 +14,7 @@ from tests.end_to_end import test_approval
 from tests.end_to_end.test_approval import asking, at
 from tests.end_to_end.test_main_job import SCHEMA
 from tests.federation.processes import Forked, rado, run_rado
-from tests.waiting import wait_until
+from tests.waiting import HANG_S, wait_until
 
 ROUNDS = 10
 
@@ -84,12 +84,12 @@ def test_a_training_of_ten_rounds_needs_one_decision(federation):
     assert told["queries"][0]["training"].startswith('training of newton with "rounds=10": at most epsilon 1 ')
     # The learner may stop while people think.
     first.send_signal(signal.SIGINT)
-    first.wait(60)
+    first.wait(HANG_S)
     given = rado("party", "approve", query_id[:12], *at(federation, "a"), "--for", "training", "--reason", "study 17")
     assert given["data"]["state"] == "in force"
     assert given["data"]["terms"]["queries"] == ROUNDS
     again = train(federation, "first")
-    again.wait(300)
+    again.wait(HANG_S)
     assert (federation.root / "first.json").exists(), (federation.root / "first.log").read_text()
     (approval,) = approvals(federation)
     assert approval["attempts_charged"] == len(approval["queries"]) == ROUNDS
@@ -104,6 +104,6 @@ def test_a_training_of_ten_rounds_needs_one_decision(federation):
     second = train(federation, "second", "--ask-again")
     waiting = one_that_waits(federation, federation.root / "second.log")
     rado("party", "refuse", waiting, *at(federation, "a"))
-    second.wait(60)
+    second.wait(HANG_S)
     assert len(history(federation)) == ROUNDS + 1
     assert Policy.load(PartyConfig.load(federation.member("a").config).policy).approval.everything

@@ -43,7 +43,7 @@ from radofed.provision import provision
 from tests.federation.material import STAYS as SCHEMA
 from tests.federation.material import query_of
 from tests.federation.processes import Forked, serve_debugging
-from tests.waiting import HANG_S
+from tests.waiting import HANG_S, wait_until
 from wire.binding import Binding, OpeningSecret
 from wire.envelopes import Envelope, MessageType, SigningKey, load_public_key
 from wire.errors import Code, WireError
@@ -385,12 +385,13 @@ class Process:
             )
 
     def _wait_for_address(self) -> str:
-        for _ in range(600):
+        def address() -> str:
             if self.world.config.address_file.exists():
                 return self.world.config.address_file.read_text().strip()
             assert self.process.poll() is None, self.log.read_text()
-            time.sleep(0.05)
-        raise AssertionError(self.log.read_text())
+            return ""
+
+        return wait_until(address, what="the coordinator's address")
 
     def stop(self, number: int) -> int:
         self.process.send_signal(number)

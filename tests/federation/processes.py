@@ -6,6 +6,7 @@ as real as one that a shell starts. Tests of a start itself (imports, memory, th
 """
 
 import io
+import itertools
 import json
 import multiprocessing
 import os
@@ -99,10 +100,23 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
+# Systems give 32,768 and above to any socket that asks for no port in particular. Each test process begins elsewhere.
+PORTS = range(10_000, 32_000)
+_places = itertools.count(499 * os.getpid())
+
+
 def free_port() -> int:
+    """A port for a server that starts later: no other socket gets it until then."""
+    return next(port for place in _places if _is_free(port := PORTS[place % len(PORTS)]))
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 def rado(*arguments: str, code: int = 0) -> dict:

@@ -203,7 +203,7 @@ def measure(federation: ProcessFederation, responses: Iterator[Response], second
         samples = []
         while (passed := time.monotonic() - begun) < seconds:
             time.sleep(min(SAMPLE_EVERY_S, seconds - passed))
-            threads, rss = process_status(pid)
+            threads, rss, _ = process_status(pid)
             samples.append({"s": round(time.monotonic() - begun), "rss_mb": round(rss / 1e6, 1), "threads": threads})
         passed = time.monotonic() - begun
         found = {

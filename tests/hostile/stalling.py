@@ -92,7 +92,12 @@ class Holding(MemberService, PartyService, LearnerService):
         return learner_service_pb2.WatchQueryResponse(status=self.status.to_proto(), cursor=request.cursor + 1)
 
 
-def process_status(pid: int) -> tuple[int, int]:
-    """(threads, resident memory in bytes) of a process."""
+def process_status(pid: int) -> tuple[int, int, int]:
+    """(threads, resident memory, own memory) of a process, in bytes.
+
+    Its own memory, which may be swapped out, has no pages of files, such as libraries. Of these the system keeps as
+    many resident as it likes.
+    """
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    return int(fields["Threads"]), int(fields["VmRSS"].split()[0]) * 1024
+    resident, anonymous, swapped = (int(fields[each].split()[0]) * 1024 for each in ("VmRSS", "RssAnon", "VmSwap"))
+    return int(fields["Threads"]), resident, anonymous + swapped

@@ -32,6 +32,7 @@ from wire.errors import ConnectionLostError, TimedOutError
 from wire.query import CLOCK_SKEW_S
 from wire.roster import open_roster
 from wire.status import PartyState, Phase, QueryStatus, Work
+from wire.transport import LONG_POLL_S
 
 ENDS_WITHIN_S = 12.0
 """From the signal to the end of a process that waits for its coordinator. A call that waits ends by itself after 15."""
@@ -87,9 +88,9 @@ def test_a_coordinator_that_never_answers(federation):
         wait_until(lambda: '"started"' in federation.log("ada"), what="the party")
         # The party, the command and the learner of this process.
         wait_until(lambda: silent.connections >= 3, what="the connections")
-        threads, before = process_status(federation.processes["ada"].pid)
+        threads, _, before = process_status(federation.processes["ada"].pid)
         time.sleep(3)
-        _, after = process_status(federation.processes["ada"].pid)
+        *_, after = process_status(federation.processes["ada"].pid)
         assert threads < MOST_THREADS
         assert after - before < MOST_GROWTH_BYTES
         assert end(federation, "ada") < ENDS_WITHIN_S
@@ -113,9 +114,9 @@ def test_a_coordinator_that_answers_one_byte_a_second(federation):
     line.trickle()
     errors: list[Exception] = []
     asking = wait_for_answer(federation, errors, line.address)
-    threads, before = process_status(federation.processes["ada"].pid)
+    threads, _, before = process_status(federation.processes["ada"].pid)
     time.sleep(10)
-    _, after = process_status(federation.processes["ada"].pid)
+    *_, after = process_status(federation.processes["ada"].pid)
     assert threads < MOST_THREADS
     assert after - before < MOST_GROWTH_BYTES
     assert end(federation, "ada") < ENDS_WITHIN_S
@@ -160,20 +161,28 @@ def events(federation: ProcessFederation, name: str) -> list[str]:
 @pytest.mark.more
 def test_a_coordinator_that_holds_queries_in_a_phase_for_ever(federation, learner_key):
     """It also answers every poll at once. Reservations lapse by the party's own clock, and nothing is charged."""
-    lapse_in_s = 22.0
     with Holding(federation) as holding:
         federation.start("ada")
         wait_until(lambda: holding.calls["poll"], what="the party's first poll")
-        lapse_at = time.monotonic() + lapse_in_s
-        queries = asked(federation, learner_key, count=QUERIES, lapse_in_s=lapse_in_s)
-        holding.show(Work(each, 1, Phase.ANSWERING, PartyState.SILENT, None, frozenset()) for each in queries)
-        wait_until(lambda: len(holding.accepted) == QUERIES, what="the acceptances")
+        # A busy machine may take longer until all are accepted.
+        for lapse_in_s in (22.0, 300.0):
+            holding.accepted.clear()
+            lapse_at = time.monotonic() + lapse_in_s
+            queries = asked(federation, learner_key, count=QUERIES, lapse_in_s=lapse_in_s)
+            holding.show(Work(each, 1, Phase.ANSWERING, PartyState.SILENT, None, frozenset()) for each in queries)
+            wait_until(
+                lambda end=lapse_at - 2: len(holding.accepted) == QUERIES or time.monotonic() > end,
+                what="the acceptances",
+            )
+            if len(holding.accepted) == QUERIES:
+                break
+            wait_until(lambda: not events(federation, "ada"), what="the lapse of the first ones")
         assert events(federation, "ada") == ["reserved"] * QUERIES
-        threads, before = process_status(federation.processes["ada"].pid)
+        threads, _, before = process_status(federation.processes["ada"].pid)
         assert threads < MOST_THREADS
         wait_until(lambda: not events(federation, "ada"), what="the lapse")
         assert time.monotonic() > lapse_at - 2
-        _, after = process_status(federation.processes["ada"].pid)
+        *_, after = process_status(federation.processes["ada"].pid)
         assert after - before < MOST_GROWTH_BYTES
         assert end(federation, "ada") < ENDS_WITHIN_S
     assert events(federation, "ada") == []
@@ -185,13 +194,17 @@ def test_a_learner_that_is_shown_the_same_phase_for_ever_gives_up_when_it_said(f
     query_id = secrets.token_bytes(32)
     status = QueryStatus(query_id, 1, Phase.ANSWERING, (), "", "", 60, 0, int(time.time()))
     with Holding(federation, status) as holding:
-        with Session(LearnerConfig.load(federation.learner.config), give_up_after_s=1) as session:
-            begun = time.monotonic()
-            with pytest.raises(TimedOutError, match="in phase answering after 2 s"):
-                session.watch(query_id, timeout_s=2)
-            took_s = time.monotonic() - begun
-            assert took_s < ENDS_WITHIN_S
-        # The pace, whatever the machine's: a busy one may take longer than 2 s.
+        # Until there is a pace: a busy machine may take longer than 2 s.
+        for timeout_s in (2, 20, 200):
+            holding.calls.clear()
+            with Session(LearnerConfig.load(federation.learner.config), give_up_after_s=1) as session:
+                begun = time.monotonic()
+                with pytest.raises(TimedOutError, match=f"in phase answering after {timeout_s} s"):
+                    session.watch(query_id, timeout_s=timeout_s)
+                took_s = time.monotonic() - begun
+            assert took_s < timeout_s + LONG_POLL_S
+            if holding.calls["watch"] > ANSWERS_AT_ONCE:
+                break
         assert ANSWERS_AT_ONCE < holding.calls["watch"] <= ANSWERS_AT_ONCE + took_s / WATCH_EVERY_S + 2
 
 
@@ -210,5 +223,5 @@ def test_a_learner_that_is_shown_a_phase_beyond_the_querys_end_gives_up(federati
         Session(config, give_up_after_s=1) as session,
         pytest.raises(TimedOutError, match=r"has expired, and .* phase uploading: no total can come"),
     ):
-        session.watch(asked_query.query_id, timeout_s=30)
+        session.watch(asked_query.query_id, timeout_s=HANG_S)
     assert time.monotonic() - begun > 1

@@ -261,7 +261,7 @@ def test_a_notebook_shows_progress_in_one_text():
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(showing())])
-    nbclient.NotebookClient(notebook, timeout=HANG_S).execute()
+    nbclient.NotebookClient(notebook, timeout=HANG_S, startup_timeout=HANG_S).execute()
     (output,) = [each for each in notebook.cells[0].outputs if each.output_type == "display_data"]
     assert output.data["text/plain"].startswith("attempt 1, complete")
 

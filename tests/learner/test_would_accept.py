@@ -13,6 +13,7 @@ from learner.requests import MomentsRequest
 from learner.session import Session
 from tests.federation.learner import REQUEST, SCHEMA
 from tests.federation.setting import Setting
+from tests.waiting import HANG_S
 from wire.envelopes import Envelope
 from wire.errors import CATALOGUE, Code, TimedOutError, WireError
 from wire.features import OWN_FEATURES, Feature
@@ -54,7 +55,7 @@ def world_now() -> float:
 
 
 def ask(session: Session):
-    return session.would_accept(replace(REQUEST, max_rows=None), timeout_s=10)
+    return session.would_accept(replace(REQUEST, max_rows=None), timeout_s=HANG_S)
 
 
 def test_the_signed_rows_count_and_later_plans_use_them(setting):
@@ -75,7 +76,7 @@ def test_the_signed_rows_count_and_later_plans_use_them(setting):
 def test_whether_people_decide_is_not_known_and_how_long_they_have_is(setting):
     """A question asks no person, and no party states whether its policy asks them: a plain yes would hide that."""
     with setting.session() as session:
-        found = session.would_accept(replace(REQUEST, max_rows=None, answer_within_s=3 * 86_400), timeout_s=10)
+        found = session.would_accept(replace(REQUEST, max_rows=None, answer_within_s=3 * 86_400), timeout_s=HANG_S)
     assert (found.to_dict()["people_decide"], found.to_dict()["people_have_s"]) == (None, 3 * 86_400)
     lines = answers_in_words([found, found])
     (said,) = [line for line in lines if "people" in line]
@@ -159,7 +160,7 @@ def test_a_schema_that_too_few_have_is_not_sent(refusing):
     """cy is not waited for."""
     with refusing.session() as session:
         before = session.asked()
-        source = SessionSource(session, timeout_s=1)
+        source = SessionSource(session, timeout_s=HANG_S)
         with pytest.raises(WireError, match="2 of 3 would refuse, and 3 have to accept; nothing was sent") as refused:
             source.answer(source.plan(OTHER))
         assert (session.asked(), source.unanswered) == (before, [])

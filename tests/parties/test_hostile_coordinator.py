@@ -156,10 +156,11 @@ def test_after_a_failed_poll_a_party_looks_at_all_open_queries_again(offline):
 @pytest.mark.parametrize("make", [unreadable, one_unreadable])
 def test_a_coordinator_that_never_lets_a_party_wait_wears_it_out_neither_by_polls_nor_by_logs(offline, log, make):
     with answered_by_ada(offline, make) as hostile:
+        wait_until(lambda: hostile.calls.get("FetchWork", 0) > 1, what="the first polls")
         time.sleep(RUN_S)
         polls = hostile.calls["FetchWork"]
     # The pauses double.
-    assert 1 < polls <= 8
+    assert polls <= 8
     assert log.stat().st_size < MOST_LOG_BYTES
     assert "not verified" in log.read_text()
 

@@ -11,7 +11,7 @@ import pytest
 
 from radofed.certificates import Authority
 from tests.parties.test_check import TlsServer, certificate_files
-from tests.waiting import wait_until
+from tests.waiting import HANG_S, wait_until
 
 
 def events(federation, name):
@@ -40,8 +40,7 @@ def test_a_coordinator_that_is_called_without_tls_logs_only_json(offline):
     wait_until(lambda: '"listening"' in offline.log("coordinator"), what="the coordinator")
     host, _, port = offline.address.rpartition(":")
     for _ in range(3):
-        with socket.create_connection((host, int(port)), 10) as plain:
-            plain.settimeout(10)
+        with socket.create_connection((host, int(port)), HANG_S) as plain:
             plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
             while plain.recv(1000):
                 pass

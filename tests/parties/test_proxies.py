@@ -9,6 +9,7 @@ import pytest
 from parties.client import CoordinatorClient, probe
 from parties.config import PartyConfig
 from tests.parties.check_world import run
+from tests.waiting import HANG_S
 from wire.errors import ConnectionLostError
 from wire.transport import HttpProxy, proxy_of
 
@@ -77,8 +78,8 @@ def config(served):
 
 def both_ways(config):
     """What the probe and the node's client say of the connection."""
-    served = probe(config.coordinator, config.tls.files, timeout_s=5.0)
-    with CoordinatorClient(config.coordinator, config.tls.files, give_up_after_s=5.0) as client:
+    served = probe(config.coordinator, config.tls.files, timeout_s=HANG_S)
+    with CoordinatorClient(config.coordinator, config.tls.files, give_up_after_s=HANG_S) as client:
         return served.issued and client.is_serving()
 
 
@@ -130,7 +131,7 @@ def test_a_proxy_that_refuses_is_quoted(config, monkeypatch):
     refusing = ConnectProxy("407 Proxy Authentication Required")
     monkeypatch.setenv("https_proxy", refusing.address)
     with pytest.raises(ConnectionLostError, match=r"the proxy answered 'HTTP/1[.]1 407 Proxy"):
-        probe(config.coordinator, config.tls.files, timeout_s=5.0)
+        probe(config.coordinator, config.tls.files, timeout_s=HANG_S)
     refusing.close()
 
 

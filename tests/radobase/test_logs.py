@@ -118,23 +118,24 @@ def test_the_default_timer_logs_the_summary(caplog, monkeypatch):
 
 
 TALK = """
-import socket, sys
+import socket, sys, threading
 from radobase.logs import quiet_grpc
 {quiet}
 import grpc
 listener = socket.create_server(("127.0.0.1", 0))
 port = listener.getsockname()[1]
 channel = grpc.secure_channel(f"127.0.0.1:{{port}}", grpc.ssl_channel_credentials())
-ready = grpc.channel_ready_future(channel)
+failed = threading.Event()
+channel.subscribe(
+    lambda state: state is grpc.ChannelConnectivity.TRANSIENT_FAILURE and failed.set(), try_to_connect=True
+)
 plain, _ = listener.accept()
 plain.sendall(b"HTTP/1.1 400 Bad Request\\r\\n\\r\\n")
 plain.recv(10000)
 plain.close()
 listener.close()
-try:
-    ready.result(timeout=1)
-except grpc.FutureTimeoutError:
-    print("failed")
+failed.wait()
+print("failed")
 channel.close()
 """
 

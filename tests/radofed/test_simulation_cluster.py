@@ -37,7 +37,7 @@ def released(parties, rows, *, encrypt=False, progress=None, workers_=0):
     records = Records(features, np.ones(whole, np.int8), np.ones(whole, np.bool_))
     names, parts = run.party_names(parties), np.array_split(np.arange(whole), parties)
     secret = material.secret_key() if encrypt else None
-    with workers.start_hosts(records, 1, names, workers=workers_, timeout_s=120) as hosts:
+    with workers.start_hosts(records, 1, names, workers=workers_, timeout_s=600) as hosts:
         asked = federation.SimulatedFederation(hosts, names, 1, secret)
         options = DesignOptions(design="plain", rados=20)
         planned = asked.plan(options, options.request(schema, [[rows] * parties]), parts, 1)

@@ -84,7 +84,7 @@ had_token = token.exists()
 
 table = read_table(pathlib.Path(data), label="y", positive=["1"], schema=None, group_column=None)
 names = run.party_names(5)
-with workers.start_hosts(table.records, 4, names, workers=2, timeout_s=120) as hosts:
+with workers.start_hosts(table.records, 4, names, workers=2, timeout_s=600) as hosts:
     import ray
 
     address = ray.get_runtime_context().gcs_address

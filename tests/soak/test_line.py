@@ -8,6 +8,7 @@ from contextlib import suppress
 import pytest
 
 from tests.federation.faults import Line
+from tests.waiting import HANG_S
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def line():
 def connect(line: Line) -> socket.socket:
     host, port = line.address.rsplit(":", 1)
     connection = socket.create_connection((host, int(port)))
-    connection.settimeout(10)
+    connection.settimeout(HANG_S)
     return connection
 
 
@@ -68,6 +69,7 @@ def test_what_is_frozen_arrives_after_the_healing(line):
     with pytest.raises(TimeoutError):
         back(connection, b"all")
     line.heal()
+    connection.settimeout(HANG_S)
     assert connection.recv(1 << 14) == b"all"
 
 

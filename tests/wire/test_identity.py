@@ -127,7 +127,7 @@ def test_no_certificate_or_another_authority_gives_no_connection(files, server, 
     plain = grpc.insecure_channel(target)
     for channel in [*channels, plain]:
         with pytest.raises(ConnectionLostError):
-            Caller(target, give_up_after_s=0)(channel.unary_unary("/t/Name"), b"x", timeout_s=5)
+            Caller(target, give_up_after_s=0)(channel.unary_unary("/t/Name"), b"x", timeout_s=HANG_S)
         channel.close()
 
 
@@ -139,7 +139,7 @@ def test_a_party_cannot_pose_as_the_coordinator(files):
     served.start()
     target = f"127.0.0.1:{port}"
     with open_channel(target, files.issue(Role.PARTY, "a")) as channel, pytest.raises(ConnectionLostError):
-        Caller(target, give_up_after_s=0)(channel.unary_unary("/t/Name"), b"x", timeout_s=5)
+        Caller(target, give_up_after_s=0)(channel.unary_unary("/t/Name"), b"x", timeout_s=HANG_S)
     served.stop(0)
 
 

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import tempfile
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from rado.v1 import query_pb2
 from radofed.cli import party_approval as commands
 from radofed.cli.output import Output
 from tests.federation.party import Ada
+from tests.waiting import wait_until
 from wire.status import PartyState
 
 pytestmark = pytest.mark.usefixtures("small_comb")
@@ -275,10 +275,12 @@ def test_the_command_of_another_user_needs_no_part_of_the_partys_state(asking, s
     assert any(line.startswith("most that all 3 attempts may cost in total, ") for line in shown)
     assert "purpose: none is stated" in " ".join(shown)
     child = Acting(FIRST, lambda: commands.approve(OUTPUT, config, digits[:8], "Ann", "study 17").data)
-    end = time.monotonic() + 60
-    while not child.has_ended() and time.monotonic() < end:
+
+    def ended() -> bool:
         asking.lifecycle.gate.take_decisions(asking.lifecycle.policy)
-        time.sleep(0.1)
+        return child.has_ended()
+
+    wait_until(ended, what="the user's command")
     assert child.result() == {
         "query_id": digits, "approves": True, "counted": True, "outcome": "undecided: 1 of 2 approvals"
     }  # fmt: skip

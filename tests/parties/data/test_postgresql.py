@@ -18,6 +18,7 @@ from radobase.tables.tables import open_table
 from tests.parties.data.test_databases import CLINIC, KEY, REFUSING, ROWS, as_parquet
 from tests.parties.data.test_rows_elsewhere import SETTINGS, on_cluster
 from tests.postgresql import PASSWORD, needs_postgresql
+from tests.waiting import wait_until
 
 pytestmark = [needs_postgresql, pytest.mark.more]
 QUERY = "SELECT * FROM patients ORDER BY id;"
@@ -155,7 +156,7 @@ def test_rows_that_are_not_read_to_the_end_leave_no_connection(server, source):
     load(source("SELECT id, age, dose, CASE id WHEN '5' THEN 9 ELSE ill END AS ill FROM many LIMIT 4"), CLINIC)
     with pytest.raises(DataError, match="row 5, column 'ill'"):
         load(source("SELECT id, age, dose, CASE id WHEN '5' THEN 9 ELSE ill END AS ill FROM many"), CLINIC)
-    assert server.value(f"SELECT count(*) {OTHERS} AND state <> 'idle'") == 0
+    wait_until(lambda: server.value(f"SELECT count(*) {OTHERS} AND state <> 'idle'") == 0, what="the server")
 
 
 def test_who_stops_reading_does_not_wait_for_the_next_rows(server, source, monkeypatch):
@@ -172,7 +173,7 @@ def test_who_stops_reading_does_not_wait_for_the_next_rows(server, source, monke
     monkeypatch.setattr(table, "_check", refuse)
     with pytest.raises(DataError, match="is refused"):
         next(table.batches(table.columns, numbers=table.columns))
-    assert server.value(f"SELECT count(*) {OTHERS} AND wait_event = 'PgSleep'") == 0
+    wait_until(lambda: server.value(f"SELECT count(*) {OTHERS} AND wait_event = 'PgSleep'") == 0, what="the server")
 
 
 def test_a_server_that_goes_away_is_an_error(server, source):

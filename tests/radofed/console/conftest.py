@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from tests.radofed.console import looking
+from tests.waiting import HANG_S
 
 # The shell is Chromium without windows, profiles and extensions: it starts faster and computes less.
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
@@ -43,6 +44,6 @@ def _browser():
     # Chromium has no sandbox of its own for the user root.
     options = [*OPTIONS, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
     with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=options)
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=options, timeout=HANG_S * 1000)
         yield opened
         opened.close()

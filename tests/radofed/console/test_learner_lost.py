@@ -40,7 +40,7 @@ def test_a_lost_attempt_is_retried_once_however_often_the_button_is_pressed(fede
         open_page(page, opening, "plan?what=gaussian")
         terms = {
             "cohort_min": "3",
-            "quorum_wait_s": "5",
+            "quorum_wait_s": "20",
             "answer_within_s": "300",
             "upload_within_s": "20",
             "attempts": "3",
