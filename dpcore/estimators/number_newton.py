@@ -323,7 +323,11 @@ def _learn_counts(
     rounds = _Rounds(oracle, settings, counts.moments, counts.columns, "poisson", residual, curvature)
     inverted = inverse(counts.moments, max(settings.shrinkage, USUAL_SHRINKAGE))
     slopes = shortened(linear, inverted, counts.moments, rounds.whitening.basis.matrix, _NOISE_OF_COUNTS)
-    start = counts.with_intercept(slopes * counts.factor)
+    slopes *= counts.factor
+    # As long as a step from no slopes: where noise made the start longer, the rounds would not come back.
+    along = np.linalg.solve(rounds.whitening.basis.matrix[:-1, :-1].T, slopes[:-1])
+    slopes = slopes * min(1.0, LONGEST_STEP_OF_COUNTS / max(float(np.linalg.norm(along)), _LEAST_VARIANCE))
+    start = counts.with_intercept(slopes)
     theta, refusal = rounds.theta(start, settings.rounds - 2, _short_step)
     errors = rounds.errors(theta, OfCounts(float(rounds.clip), counts.mean, counts.dispersion(variance_of_t)))
     if refusal is not None:

@@ -136,6 +136,21 @@ def test_noise_makes_no_slopes(monkeypatch):
     assert sum(not variance for variance in shortened) >= 3
 
 
+def test_rounds_start_no_further_from_one_rate_than_a_step(monkeypatch):
+    oracle, x, _ = counts()
+    asked = []
+
+    class Seen(LastMoved):
+        def number_gradient(self, theta, *, basis, **options):
+            asked.append(basis.matrix.T @ theta)
+            return super().number_gradient(theta, basis=basis, **options)
+
+    monkeypatch.setattr(number_newton, "shortened", lambda *_: np.array([9.0, -9.0, 9.0, 0.0]))
+    learn(Seen(oracle), SETTINGS, Fraction(2))
+    assert (x @ asked[0]).std() == pytest.approx(1.0, rel=0.1)
+    assert (x @ asked[0]).mean() == pytest.approx(np.log(count_moments().mean), abs=0.05)
+
+
 def test_a_rate_that_is_too_high_is_taken_off():
     of = count_moments()
     theta = np.array([0.1, 0.2, 0.1, 1.4])
