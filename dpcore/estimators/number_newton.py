@@ -198,10 +198,15 @@ def shortened(theta: Vector, inverted: Matrix, moments: NumberMoments, basis: Ma
     return found
 
 
-def _signal(slopes: Vector, noise: float) -> Vector:
-    """Slopes (k,) shortened by what noise of this squared length explains (James and Stein), to 0 if all."""
+def _signal(slopes: Vector, noise: float, curvature: float = 1.0) -> Vector:
+    """Slopes (k,) shortened by what noise of this squared length explains (James and Stein), to 0 if all.
+
+    curvature: that of steps over the rows'. A step goes one part of so many, and is shortened again by the next: each
+    is shortened by so much less that rounds end where one shortening would.
+    """
     length = float(slopes @ slopes)
-    return max(0.0, 1.0 - noise / length) * slopes if length else slopes
+    kept = max(0.0, 1.0 - noise / length) if length else 0.0
+    return curvature * kept / (1.0 + (curvature - 1.0) * kept) * slopes
 
 
 def shown_variance(moments: NumberMoments, theta: Vector) -> float:
@@ -258,7 +263,8 @@ class _Rounds:
             self._answers.append(Answer(basis.T @ phi, answer.mean, answer.deviation, np.eye(len(phi))))
             found = root(self.seen, self._spread)
             if self._loss == "poisson":
-                found[:-1] = _signal(found[:-1], (len(found) - 1) * noise_of(self.seen))
+                noise = (len(found) - 1) * noise_of(self.seen)
+                found[:-1] = _signal(found[:-1], noise, CURVATURE_OF_COUNTS)
             phi = step(phi, found)
             if len(self.seen) == 1 and self._loss == "squared":
                 # The gradients of counts at a later clip are those of another function, which bends: steps would swing.

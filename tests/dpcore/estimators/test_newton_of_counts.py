@@ -128,9 +128,21 @@ def slopes_of(seed: int, monkeypatch) -> float:
     return float((x[:, :-1] @ theta[:-1]).var())
 
 
+def test_shortening_each_step_ends_where_one_shortening_would():
+    root, noise = np.array([0.6, -0.8]), 0.3
+    once = number_newton._signal(root, noise)
+    assert once == pytest.approx(0.7 * root)
+    found = np.zeros(2)
+    for _ in range(60):
+        step = found + (root - found) / 2.0
+        found = number_newton._signal(step, noise * float(step @ step), 2.0)
+    assert found == pytest.approx(once)
+    assert not number_newton._signal(root, 1.1, 2.0).any()
+
+
 def test_noise_makes_no_slopes(monkeypatch):
     shortened = [slopes_of(seed, monkeypatch) for seed in range(12)]
-    monkeypatch.setattr(number_newton, "_signal", lambda slopes, _: slopes)
+    monkeypatch.setattr(number_newton, "_signal", lambda slopes, *_: slopes)
     plain = [slopes_of(seed, monkeypatch) for seed in range(12)]
     assert np.mean(shortened) < 0.3 * np.mean(plain)
     assert sum(not variance for variance in shortened) >= 3
