@@ -16,11 +16,12 @@ How far curvature may be from that is as much as the noise of the moments and th
 gradients are taken for bends only where there may be some.
 
 Rounds start from least squares, shortened by what its noise explains (James and Stein). Those of counts start without
-slopes unless these are far longer than their noise, because exp makes much of wrong ones.
+slopes unless these are far longer than their noise, because exp makes much of wrong ones. For the same reason the
+slopes of counts are shortened after each round: where noise explains all of them, one rate is left.
 
 Clipping moves the rate of counts, because the largest counts lose most, so the last round corrects the intercept: there
 all coordinates but that of the bias are shortened, and with them all records, so that a clip of 6 residuals costs as
-little noise as a clip of 6 / sqrt(d) elsewhere.
+little noise as a clip of 6 / sqrt(d) elsewhere. It moves the intercept by the less, the more noise that round has.
 """
 
 from collections.abc import Callable
@@ -45,6 +46,7 @@ from dpcore.estimators.whitened_rounds import (
     bounded_step,
     check_counted,
     clip_of,
+    noise_of,
     root,
     wider_clip,
 )
@@ -91,7 +93,11 @@ _LEAST_VARIANCE = 1e-9
 """Of t: where there is no noise."""
 
 _LEAST_SHARE = 1e-3
-"""The least mean of a count over its upper bound: noise may hide it."""
+"""The least mean of a count over its upper bound."""
+
+_MOVED_RATE = 0.2
+"""The prior deviation of the logarithm of the rate for what clipping took off it before the last round. On visits and
+three made counts 0.1 to 0.3 are alike."""
 
 LONGEST_STEP_OF_COUNTS = 1.0
 """In whitened units: exp(theta . x) is no line."""
@@ -186,12 +192,21 @@ def shortened(theta: Vector, inverted: Matrix, moments: NumberMoments, basis: Ma
     inverted: A^-1, by which the noise of sums of label times record is multiplied. basis: P, of centred columns. times:
     how many times noise counts.
     """
-    slopes = np.linalg.solve(basis[:-1, :-1].T, theta[:-1])
+    slopes: Vector = np.asarray(np.linalg.solve(basis[:-1, :-1].T, theta[:-1]), dtype=np.float64)
     noise = float(np.square(np.linalg.solve(basis[:-1, :-1].T, inverted[:-1])).sum()) * moments.sum_noise**2
-    length = float(slopes @ slopes)
-    kept = max(0.0, 1.0 - times * noise / length) if length else 0.0
-    found: Vector = basis.T @ np.append(kept * slopes, float(moments.label_sum[-1]) / moments.rows)
+    found: Vector = basis.T @ np.append(_signal(slopes, times * noise), float(moments.label_sum[-1]) / moments.rows)
     return found
+
+
+def _signal(slopes: Vector, noise: float, curvature: float = 1.0) -> Vector:
+    """Slopes (k,) shortened by what noise of this squared length explains (James and Stein), to 0 if all.
+
+    curvature: that of steps over the rows'. A step goes one part of so many, and is shortened again by the next: each
+    is shortened by so much less that rounds end where one shortening would.
+    """
+    length = float(slopes @ slopes)
+    kept = max(0.0, 1.0 - noise / length) if length else 0.0
+    return curvature * kept / (1.0 + (curvature - 1.0) * kept) * slopes
 
 
 def shown_variance(moments: NumberMoments, theta: Vector) -> float:
@@ -246,7 +261,11 @@ class _Rounds:
                 return basis.T @ phi, str(error)
             self.seen.append(Seen(phi, phi - answer.mean / self._curvature, answer.deviation / self._curvature))
             self._answers.append(Answer(basis.T @ phi, answer.mean, answer.deviation, np.eye(len(phi))))
-            phi = step(phi, root(self.seen, self._spread))
+            found = root(self.seen, self._spread)
+            if self._loss == "poisson":
+                noise = (len(found) - 1) * noise_of(self.seen)
+                found[:-1] = _signal(found[:-1], noise, CURVATURE_OF_COUNTS)
+            phi = step(phi, found)
             if len(self.seen) == 1 and self._loss == "squared":
                 # The gradients of counts at a later clip are those of another function, which bends: steps would swing.
                 self.clip *= wider_clip(
@@ -310,7 +329,11 @@ def _learn_counts(
     rounds = _Rounds(oracle, settings, counts.moments, counts.columns, "poisson", residual, curvature)
     inverted = inverse(counts.moments, max(settings.shrinkage, USUAL_SHRINKAGE))
     slopes = shortened(linear, inverted, counts.moments, rounds.whitening.basis.matrix, _NOISE_OF_COUNTS)
-    start = counts.with_intercept(slopes * counts.factor)
+    slopes *= counts.factor
+    # As long as a step from no slopes: where noise made the start longer, the rounds would not come back.
+    along = np.linalg.solve(rounds.whitening.basis.matrix[:-1, :-1].T, slopes[:-1])
+    slopes = slopes * min(1.0, LONGEST_STEP_OF_COUNTS / max(float(np.linalg.norm(along)), _LEAST_VARIANCE))
+    start = counts.with_intercept(slopes)
     theta, refusal = rounds.theta(start, settings.rounds - 2, _short_step)
     errors = rounds.errors(theta, OfCounts(float(rounds.clip), counts.mean, counts.dispersion(variance_of_t)))
     if refusal is not None:
@@ -319,9 +342,11 @@ def _learn_counts(
         too_much, deviation = rounds.gradient_of_intercept(theta)
     except (OracleRefusedError, PlanError) as error:
         return theta, errors, len(rounds.seen), str(error)
+    moved, left = counts.correction(too_much, deviation, CURVATURE_OF_COUNTS**2 * noise_of(rounds.seen))
     if errors is not None:
-        errors.covariance[-1, -1] += (deviation / counts.mean) ** 2
-    return counts.with_less(too_much, theta), errors, len(rounds.seen) + 1, None
+        errors.covariance[-1, -1] += left
+    theta[-1] -= moved
+    return theta, errors, len(rounds.seen) + 1, None
 
 
 @dataclass(frozen=True, eq=False)
@@ -358,9 +383,9 @@ class CountMoments:
 
     @property
     def mean(self) -> float:
-        """Of the counts."""
-        mean = float(self.moments.label_sum[-1]) / self.moments.rows
-        return max((mean + 1.0) / 2.0, _LEAST_SHARE) * self.label.upper
+        """Of the counts: positive, and no smaller than noise lets it be known."""
+        mean, noise = (float(each) / self.moments.rows for each in (self.moments.label_sum[-1], self.moments.sum_noise))
+        return max(_raised((mean + 1.0) / 2.0, noise / 2.0), _LEAST_SHARE) * self.label.upper
 
     def corrected(self, theta: Vector) -> Vector:
         """With the intercept at which the mean of exp(theta . x) is that of the counts, for a normal theta . x."""
@@ -372,6 +397,17 @@ class CountMoments:
         """With the intercept that a gradient at theta, whose clip is wide, asks for. basis: P."""
         # The gradient in the records' own coordinates: its last one is the mean of the means minus that of the counts.
         return self.with_less(float(np.linalg.solve(basis, answer.mean)[-1]), theta)
+
+    def correction(self, too_much: float, deviation: float, noise: float) -> tuple[float, float]:
+        """By what the logarithm of the rate is too high, and the variance of what noise leaves unknown of it.
+
+        too_much: the mean rate minus that of the counts, with noise of this deviation. noise: the variance of the
+        logarithm for the noise of the rounds before, of which it has a normal prior, as for `_MOVED_RATE`.
+        """
+        ratio = max(_raised(1.0 + too_much / self.mean, deviation / self.mean), 0.1)
+        prior, variance = _MOVED_RATE**2 + noise, (deviation / self.mean / ratio) ** 2
+        kept = prior / (prior + variance)
+        return kept * float(np.log(ratio)), kept * variance
 
     def with_less(self, too_much: float, theta: Vector) -> Vector:
         """With the intercept that takes `too_much`, by which it is above that of counts, off the mean rate."""
