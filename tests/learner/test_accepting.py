@@ -128,8 +128,9 @@ def test_a_party_with_a_new_key_is_not_asked_until_it_is_accepted_again(made, la
     chosen = selection(lab.parties, newer)
     assert [party.name for party in chosen.asked] == ["north", "west"]
     assert (chosen.unaccepted, chosen.changed) == ((), ("south",))
-    assert "south" in chosen.warning
-    assert "rado learner accept" in chosen.warning
+    (warning,) = chosen.warnings
+    assert "south" in warning
+    assert "rado learner accept" in warning
     assert accept(lab, renewed).changed
     assert selection(lab.parties, newer).asked == newer.parties
     # The former key is out, and what people wrote stays.

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import os
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -247,6 +248,10 @@ def test_answers_that_are_not_installed(home, tmp_path):
     with pytest.raises(
         ConfigurationError, match="no request is here; give the directory that `rado provision request` made"
     ):
+        install(tmp_path, home.admission("north"), now=NOW)
+    for name in ("north", "lab"):
+        shutil.copy(home.root / name / f"{name}.request", tmp_path)
+    with pytest.raises(ConfigurationError, match="2 requests are here; give the directory of one"):
         install(tmp_path, home.admission("north"), now=NOW)
     with pytest.raises(ConfigurationError, match="expired"):
         install(place, home.admission("north"), now=NOW + dt.timedelta(days=400))
