@@ -151,8 +151,8 @@ def opened_releases(config: LearnerConfig) -> list[Release]:
 # same, whatever their purposes and studies are: an answer that was given for others is found, with these.
 
 
-REUSE = "--reuse (reuses=True)"
-ASK_AGAIN = "--ask-again (asks_again=True)"
+REUSE = "--reuse (in Python reuse=True)"
+ASK_AGAIN = "--ask-again (in Python ask_again=True)"
 
 
 @dataclass(frozen=True)
