@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -191,14 +192,32 @@ def another_product(slot_bits, function, public_key, uploads):
     return public_key.to_wire(public_key.add_plaintexts(ciphertexts, addends))
 
 
+@contextlib.contextmanager
+def stopped(title: bytes, raylets: list[int]) -> Iterator[int]:
+    """Stop a worker with this title, so that its work does not end before what is done here; then kill it. Its raylet.
+
+    A busy machine takes long for both.
+    """
+    process, raylet = wait_for(title, raylets)
+    try:
+        yield raylet
+    finally:
+        # Its node may have killed it.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+
+
 def wait_for(title: bytes, raylets: list[int]) -> tuple[int, int]:
-    """(process, raylet) of a worker with this title."""
+    """(process, raylet) of a worker with this title, which is stopped."""
     while True:
         for process in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
                 if parent in raylets and (process / "cmdline").read_bytes().startswith(title):
-                    return int(process.name), parent
+                    os.kill(int(process.name), signal.SIGSTOP)
+                    if (process / "cmdline").read_bytes().startswith(title):
+                        return int(process.name), parent
+                    os.kill(int(process.name), signal.SIGCONT)
         time.sleep(0.02)
 
 
@@ -226,13 +245,17 @@ def serve(nodes: int, processors: int) -> None:
                 while len(others) < int(word.split()[1]):
                     add()
             case "remove":
-                cluster.remove_node(others.pop(wait_for(_ITEM, list(others))[1]), allow_graceful=False)
+                with stopped(_ITEM, list(others)) as raylet:
+                    cluster.remove_node(others.pop(raylet), allow_graceful=False)
             case "remove actor":
-                cluster.remove_node(others.pop(wait_for(_ACTOR, list(others))[1]), allow_graceful=False)
+                with stopped(_ACTOR, list(others)) as raylet:
+                    cluster.remove_node(others.pop(raylet), allow_graceful=False)
             case "kill":
-                os.kill(wait_for(_ITEM, list(others))[0], signal.SIGKILL)
+                with stopped(_ITEM, list(others)):
+                    pass
             case "kill warm":
-                os.kill(wait_for(_WARM, list(others))[0], signal.SIGKILL)
+                with stopped(_WARM, list(others)):
+                    pass
             case "end":
                 break
         sys.stdout.write(f"{answer}\n")
