@@ -14,15 +14,21 @@ from radobase.presentation.svg import SORTS, Drawing, Estimate, Plot, Scale, int
 
 MOST_INTERVALS = 40
 """On one scale; the rest is left out, which the heading says."""
+_SHOWS = "each estimate with its interval"
 
 
 def inquiry_picture(found: Result) -> Drawing | None:
     """The picture of a result; None if nothing of it has an interval."""
+    drawn = inquiry_drawing(found)
+    return None if drawn is None else drawn[0]
+
+
+def inquiry_drawing(found: Result) -> tuple[Drawing, str] | None:
+    """The same with what it shows, in words."""
     if found.inquiry == Survival.name:
-        drawn = survival_plot(found)
-        return None if drawn is None else drawn[0]
+        return survival_plot(found)
     panels = list(_panels(found))
-    return sheet(f"{found.inquiry}: each estimate with its interval", panels, across=1) if panels else None
+    return (sheet(f"{found.inquiry}: {_SHOWS}", panels, across=1), f"{_SHOWS.capitalize()}.") if panels else None
 
 
 def _panels(found: Result) -> Iterator[Drawing]:
@@ -39,7 +45,7 @@ def _panels(found: Result) -> Iterator[Drawing]:
         yield intervals(
             f"{column}-{quantity}",
             ", ".join([*filter(None, (column, quantity)), *left_out]),
-            "Each estimate with its interval.",
+            f"{_SHOWS.capitalize()}.",
             [_row(each, found) for each in shown],
             line=1.0 if is_log else 0.0 if quantity in (CORRELATION, DIFFERENCE) else None,
             is_log=is_log,

@@ -11,11 +11,13 @@ import numpy as np
 from dpcore.accounting.odds import exceptions
 from dpcore.accounting.protection import WHOLE
 from dpcore.errors import ConfigurationError
+from dpcore.evaluation.descriptive.result import Result
 from dpcore.queries.statement import PrivacyStatement
 from learner.clipped_weights import what_clipping_does
 from learner.composition import EpsilonCurve, curves
 from learner.config import LearnerConfig
 from learner.history import RELEASE_NAME_DIGITS
+from learner.inquiries import inquiry_file, read_again
 from learner.journal import query_ids_of
 from learner.model import Model
 from learner.release import Release, ReleaseError, stated_digest
@@ -126,6 +128,8 @@ class Report:
     shapes: tuple[Shapes, ...]
     """Of each score of a model with a feature map, whose coefficients say nothing; empty for others."""
     measured: tuple[Measured, ...]
+    found: Result | None
+    """What a release of an inquiry answers, such as curves of survival; None for others, and for a model."""
     options: dict[str, Any]
     schema_name: str
     schema_digest: str
@@ -196,6 +200,7 @@ class Report:
             "clipping": [] if self.model is None else list(what_clipping_does(self.model)),
             "shapes": by_score({each.label: each.to_dict(each.ranked) for each in self.shapes}),
             "evaluations": [measured.to_dict() for measured in self.measured],
+            "found": None if self.found is None else self.found.to_dict(),
             "schema_digest": self.schema_digest,
             "seed": self.seed,
         }
@@ -237,11 +242,17 @@ def gather(sources: Sources, now_unix_s: float, version: str) -> Report:
         coefficients=() if model is None else coefficients(model, releases, options, random),
         shapes=() if model is None or model.feature_map is None else every_shapes(model),
         measured=() if model is None else _measured(sources, model),
+        found=None if model is not None else _found_by_inquiry(sources.subject),
         options=options,
         schema_name=schema.name,
         schema_digest=schema.digest.hex(),
         seed=seed.hex(),
     )
+
+
+def _found_by_inquiry(directory: Path) -> Result | None:
+    """What a release's directory answers; None without the file of an inquiry beside it."""
+    return read_again(directory)[0] if inquiry_file(directory).exists() else None
 
 
 def loaded(sources: Sources) -> tuple[Model | None, tuple[Release, ...], str]:

@@ -16,6 +16,7 @@ from dpcore.records.features import EventTime
 from learner.clipped_weights import what_clipping_does
 from learner.composition import EpsilonCurve, Point
 from learner.estimators import FROM_RELEASES
+from learner.inquiry_pictures import inquiry_drawing
 from learner.report import sentences
 from learner.report.gathering import MOST_PREDICATES, Report
 from learner.report.measured import Measured
@@ -106,6 +107,8 @@ def document(report: Report) -> Document:
     values = {
         "report": report,
         "statement": report.statement,
+        "found_sentences": [] if report.found is None else [*report.found.sentences],
+        "found_drawn": None if report.found is None else inquiry_drawing(report.found),
         "plots": [(curve, epsilon_plot(curve), curve_words(curve)) for curve in report.curves],
         "measured": [(each, *_quality(report.model, each)) for each in report.measured],
         "effect": report.model.scoring.effect if report.model is not None else "",
@@ -274,6 +277,7 @@ def _sections(report: Report) -> list[tuple[str, str]]:
     about_model = [shown, ("evaluation", "How good the model is")]
     return [
         ("asked", "Who took part, and what was asked"),
+        *([("found", "What was found")] if report.found is not None else []),
         ("privacy", "What it reveals"),
         *(about_model if report.model is not None else []),
         ("not-protected", "What is not protected"),

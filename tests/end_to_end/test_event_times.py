@@ -97,6 +97,14 @@ def test_survival_by_group_is_that_of_all_parties_rows(federation):
             later -= died + left
     assert figures["log-rank", "", ""]["p_value"] < 0.01
     assert found["privacy"]["epsilon_if_others_collude"] <= 20
+    # The page of the release has the curves and tables, at no cost, for those who sign for them.
+    page = federation.root / "survival.html"
+    reported = rado("learner", "report", found["release"], *federation.config, "--output", str(page))["data"]["report"]
+    assert reported["found"]["figures"] == found["figures"]
+    shown = page.read_text()
+    assert '<h2 id="found">What was found</h2>' in shown
+    assert "<svg" in shown.partition('id="found"')[2].partition('id="privacy"')[0]
+    assert "og-rank" in shown
 
 
 def test_a_group_without_rows_is_not_measured(federation):
