@@ -19,9 +19,11 @@ Rounds start from least squares, shortened by what its noise explains (James and
 slopes unless these are far longer than their noise, because exp makes much of wrong ones. For the same reason the
 slopes of counts are shortened after each round: where noise explains all of them, one rate is left.
 
-Clipping moves the rate of counts, because the largest counts lose most, so the last round corrects the intercept, by the
-less the more noise it has. There all coordinates but that of the bias are shortened, and with them all records, so that a
-clip of 6 residuals costs as little noise as a clip of 6 / sqrt(d) elsewhere.
+Clipping moves the rate of counts, because the largest counts lose most, so the last round corrects the intercept: by
+the less, the more noise that round has.
+
+There all coordinates but that of the bias are shortened, and with them all records, so that a clip of 6 residuals costs
+as little noise as a clip of 6 / sqrt(d) elsewhere.
 """
 
 from collections.abc import Callable
