@@ -14,12 +14,12 @@ and counts as a p-value of 1 where p-values are adjusted for their number.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpcore.data_frames import load_pandas
 from dpcore.errors import ConfigurationError
 from dpcore.records.features import Number
 from dpcore.records.texts import nearest
@@ -194,11 +194,7 @@ class CoefficientTable:
 
     def to_pandas(self) -> Any:
         """A data frame of `to_columns`, indexed by column. Raises ConfigurationError if pandas is not installed."""
-        try:
-            pandas = import_module("pandas")  # slow, and few need it
-        except ImportError as error:
-            raise ConfigurationError("pandas is not installed: install it, or use to_columns()") from error
-        frame = pandas.DataFrame(self.to_columns()).astype(dict.fromkeys(_TRUTHS, "boolean"))
+        frame = load_pandas("to_columns()").DataFrame(self.to_columns()).astype(dict.fromkeys(_TRUTHS, "boolean"))
         return frame.set_index("column")
 
 

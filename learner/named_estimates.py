@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from importlib import import_module
 from typing import Any
 
+from dpcore.data_frames import load_pandas
 from dpcore.errors import ConfigurationError
 from dpcore.numbers.rationals import upper
 from dpcore.predicates.expressions import Predicate
@@ -77,11 +77,7 @@ class NamedEstimates(Estimates):
 
     def to_pandas(self) -> Any:
         """A data frame of `to_columns`, indexed by the names. Raises ConfigurationError if pandas is not installed."""
-        try:
-            pandas = import_module("pandas")  # slow, and few need it
-        except ImportError as error:
-            raise ConfigurationError("pandas is not installed: install it, or use to_columns()") from error
-        return pandas.DataFrame(self.to_columns()).set_index("predicate")
+        return load_pandas("to_columns()").DataFrame(self.to_columns()).set_index("predicate")
 
     def sentences(self) -> list[str]:
         """What the figures hold for, and what the answer reveals."""

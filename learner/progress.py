@@ -392,7 +392,7 @@ def check_enough(found: WouldAccept, query: Query, about: str = "") -> None:
         raise WireError(Code.COHORT_TOO_SMALL, detail, advice_of_refusals(found.refusals, query))
 
 
-def told_before(what: str, ask: Callable[[], Sequence[WouldAccept]]) -> list[str]:
+def refusals_before(what: str, ask: Callable[[], Sequence[WouldAccept]]) -> list[str]:
     """What parties say that would refuse, when `ask` asks before the first query about all that will be asked.
 
     what: that, in words. Parties that do not answer questions, or not in time, do not hinder it: a warning says so.

@@ -16,7 +16,7 @@ from learner.composition import Unanswered
 from learner.history import opened_releases
 from learner.journal import SessionSource
 from learner.planning import Plan
-from learner.progress import WouldAccept, answers_in_words, check_enough, told_before
+from learner.progress import WouldAccept, answers_in_words, check_enough, refusals_before
 from learner.release import Release
 from learner.requests import Request
 from learner.session import Session
@@ -130,7 +130,7 @@ def check_evaluation(
     asking = federation.over(Questions(source.session, source.timeout_s, only_asks=True, checks=True))
     named, _ = batches_of(model, federation, options)
     budget = oracle.epsilon, oracle.delta
-    return told_before(
+    return refusals_before(
         "all batches", lambda: check_later_batches(asking, *budget, named, model.feature_map, oracle.adaptive)
     )
 

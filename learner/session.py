@@ -38,8 +38,8 @@ from learner.progress import (
     answers_to,
     check_enough,
     is_decided,
+    refusals_before,
     shown_on,
-    told_before,
     usual_display,
 )
 from learner.release import Release, ReleaseError, possible_attempts
@@ -310,7 +310,7 @@ class Session:
             check_enough(found, plan.query, whole)
             return [replace(found, what=whole)]
 
-        return told_before("the whole training", ask)
+        return refusals_before("the whole training", ask)
 
     def asked_before(self, plan: Plan, without: Collection[bytes] = ()) -> AskedBefore | None:
         """The newest earlier query that asks the same as a plan and has an answer, or may get one; None if none does.

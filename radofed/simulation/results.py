@@ -1,6 +1,5 @@
 """The result of a simulation: a row for each estimator and fold, means, and privacy statements."""
 
-import importlib
 import math
 import statistics
 from collections import Counter
@@ -10,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from dpcore.data_frames import load_pandas
 from dpcore.errors import ConfigurationError, RadofedError
 from dpcore.estimators.additive import STRAIGHT
 from dpcore.numbers.rationals import exact
@@ -231,11 +231,7 @@ class SimulationResult:
 
     def to_pandas(self) -> Any:
         """The rows as a data frame. Raises ConfigurationError if pandas is not installed."""
-        try:
-            pandas = importlib.import_module("pandas")
-        except ModuleNotFoundError as missing:
-            raise ConfigurationError("pandas is not installed: use .rows or .columns(), or install it") from missing
-        return pandas.DataFrame(self.columns())
+        return load_pandas(".rows or .columns()").DataFrame(self.columns())
 
     def write_rows(self, path: Path) -> None:
         """Write the rows to a Parquet file. Raises FileExistsError if it exists."""

@@ -209,8 +209,8 @@ def test_what_is_asked_alone_is_asked_at_once(refusing, request_):
     assert not open_query(envelope, refusing.world.roster, now_unix_s=world_now()).query.is_question
 
 
-def test_whoever_answers_no_questions_does_not_hinder_a_training(refusing):
-    """Nobody refuses, but the question is not answered in time: a sentence says so, and the query is sent."""
+def test_parties_that_answer_no_question_do_not_hinder_a_training(refusing):
+    """No party refuses, but the question is not answered in time: a sentence says so, and the query is sent."""
     refusing.stub.parties, said = (), []
     with refusing.session() as session:
         source = SessionSource(session, timeout_s=0.3, note=said.append)

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from typing import Any, Literal, Self
 
+from dpcore.data_frames import load_pandas
 from dpcore.errors import ConfigurationError
 from dpcore.queries.statement import PrivacyStatement
 from dpcore.records.features import RealFeature
@@ -181,11 +181,7 @@ class Result:
 
     def to_pandas(self) -> Any:
         """A data frame with one row for each figure. Raises ConfigurationError if pandas is not installed."""
-        try:
-            pandas = import_module("pandas")  # slow, and few need it
-        except ImportError as error:
-            raise ConfigurationError("pandas is not installed: install it, or use to_dict()") from error
-        return pandas.DataFrame([each.to_dict() for each in self.figures])
+        return load_pandas("to_dict()").DataFrame([each.to_dict() for each in self.figures])
 
 
 def tables_by_column(figures: Sequence[Figure]) -> tuple[Table, ...]:
